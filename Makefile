@@ -1,0 +1,42 @@
+# `make demo` and `make test` need Python 3.11 or newer with venv, and nothing else: they build .venv themselves.
+# VENV=path uses another environment; an environment that is already active is not touched.
+
+PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+
+.PHONY: demo test nightly lint types clean
+
+demo: $(VENV)/.demo
+	$(BIN)/dpone-xmin demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2 -m "not nightly" $(PYTEST_ARGS)
+
+nightly: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 …" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "On Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+# the stamps make a second call immediate; a change of pyproject.toml installs again
+$(VENV)/.demo: pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[test]'
+	@touch $@ $(VENV)/.demo
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

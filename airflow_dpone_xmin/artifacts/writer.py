@@ -1,0 +1,167 @@
+"""Writes one immutable Arrow IPC stream file and knows its rows, size and SHA-256 when it is closed.
+
+The digest is taken on the way to the disk, so no second pass is needed. Imports pyarrow and contracts only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import pyarrow as pa
+
+from airflow_dpone_xmin.contracts.envelope import Artifact
+from airflow_dpone_xmin.contracts.errors import XminError
+
+#: Free space is asked for once per this many bytes, not once per batch.
+_FLOOR_STEP = 64 * 1024 * 1024
+
+
+class _HashingSink:
+    """A write-only file object: hashes, counts and stores every byte once."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._hash = hashlib.sha256()
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        done = 0
+        while done < len(view):
+            done += os.write(self._descriptor, view[done:])
+        self.size += done
+        return done
+
+    def flush(self) -> None:
+        """Nothing is buffered here."""
+
+    def tell(self) -> int:
+        return self.size
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            os.close(self._descriptor)
+
+    @property
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+
+class ArtifactWriter:
+    """Context manager around one artifact file; leaving it by an exception removes the file.
+
+    :param path: file that does not exist yet, in a directory of this attempt; created with mode 0600.
+    :param schema: Arrow schema of every batch.
+    :param compression: ``zstd`` or None.
+    :param min_free_bytes: free bytes of the file system below which nothing more is written.
+    :raises XminError: ``storage.floor``, ``storage.write_failed``.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, *, compression: Literal["zstd"] | None = None, min_free_bytes: int = 0) -> None:
+        self._path = path
+        self._schema = schema
+        self._floor = min_free_bytes
+        self._checked = -_FLOOR_STEP
+        self._rows = 0
+        self._artifact: Artifact | None = None
+        self._check_floor(0)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        except OSError as error:
+            raise _write_failed(path, error) from None
+        self._sink = _HashingSink(descriptor)
+        try:
+            self._stream = pa.ipc.new_stream(
+                pa.PythonFile(self._sink, mode="w"), schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+            )
+        except OSError as error:
+            self._discard()
+            raise _write_failed(path, error) from None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append one batch."""
+        self._check_floor(batch.nbytes)
+        try:
+            self._stream.write_batch(batch)
+        except OSError as error:
+            raise _write_failed(self._path, error) from None
+        self._rows += batch.num_rows
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return self._rows
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._sink.size
+
+    def artifact(self, *, replayed_frozen: int = 0) -> Artifact:
+        """The finished artifact; only after the context has been left without an error."""
+        if self._artifact is None:
+            raise RuntimeError("the artifact is not complete yet")
+        return replace(self._artifact, replayed_frozen=replayed_frozen)
+
+    def __enter__(self) -> ArtifactWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self._discard()
+            return
+        try:
+            self._stream.close()
+            self._sink.close()
+        except OSError as failure:
+            self._discard()
+            raise _write_failed(self._path, failure) from None
+        self._artifact = Artifact(
+            path=self._path, rows=self._rows, size=self._sink.size, sha256=self._sink.digest, columns=tuple(self._schema.names)
+        )
+
+    def _discard(self) -> None:
+        self._sink.close()
+        self._path.unlink(missing_ok=True)
+
+    def _check_floor(self, upcoming: int) -> None:
+        size = self._sink.size if hasattr(self, "_sink") else 0
+        if size + upcoming - self._checked < _FLOOR_STEP:
+            return
+        self._checked = size
+        try:
+            status = os.statvfs(self._path.parent)
+        except OSError as error:
+            raise _write_failed(self._path, error) from None
+        free = status.f_bavail * status.f_frsize
+        if free - upcoming < self._floor:
+            raise XminError(
+                "storage.floor",
+                f"{free} bytes are free where the artifact is written; the floor is {self._floor}.",
+                details={"free_bytes": free, "min_free_bytes": self._floor},
+            )
+
+
+def _write_failed(path: Path, error: OSError) -> XminError:
+    return XminError(
+        "storage.write_failed",
+        f"The artifact {path.name!r} could not be written (errno {error.errno}).",
+        details={"file": path.name, "errno": error.errno or 0},
+    )

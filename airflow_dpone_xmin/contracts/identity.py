@@ -1,0 +1,95 @@
+"""Every digest of the system in one place (DESIGN "Identities").
+
+Test vectors are committed under ``tests/contracts/``; a change of an input is a change of contract. Imports the standard library and
+contracts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from airflow_dpone_xmin.contracts.canonical import Canonical, digest
+from airflow_dpone_xmin.contracts.envelope import SourceIdentity
+from airflow_dpone_xmin.contracts.state import Invocation
+
+CONTRACT_VERSION = 1
+
+WHOLE_RELATION: Mapping[str, Canonical] = {"v": 1, "kind": "whole_relation"}
+
+
+def invocation_digest(invocation: Invocation) -> bytes:
+    """One scheduler run of one partition of a process; unique on run state and on receipts."""
+    return digest({"v": 1, "process": invocation.process, "run_id": invocation.run_id, "map_index": invocation.map_index})
+
+
+def scope_hash(scope: Mapping[str, Canonical] = WHOLE_RELATION) -> bytes:
+    """The whole relation or a typed predicate."""
+    return digest(scope)
+
+
+def schema_hash(*, key: Sequence[tuple[str, str]], delete_mode: str, text_columns: Sequence[str], overrides: Mapping[str, str]) -> bytes:
+    """What of the schema identifies a checkpoint.
+
+    :param key: (column, physical target type) in key order.
+    :param text_columns: columns that the schema contract lands as text.
+    :param overrides: column → authored physical type.
+    """
+    return digest(
+        {
+            "v": 1,
+            "key": [[name, kind] for name, kind in key],
+            "delete_mode": delete_mode,
+            "text_columns": sorted(text_columns),
+            "overrides": dict(overrides),
+        }
+    )
+
+
+def target_identity(*, environment: str, binding_id: UUID, database: str) -> bytes:
+    """Lock and ownership: survives whatever a failover survives; copies are told apart by pins and head."""
+    return digest({"v": 1, "environment": environment, "binding": str(binding_id), "database": database})
+
+
+def state_key(
+    *,
+    environment: str,
+    process: str,
+    handoff_id: str | None,
+    source: SourceIdentity,
+    target: bytes,
+    key: Sequence[str],
+    scope: bytes,
+    schema: bytes,
+) -> bytes:
+    """Whose checkpoint. OIDs and principals are authority, not identity.
+
+    :param handoff_id: replaces the process when an initial campaign and an incremental process share one state.
+    """
+    return digest(
+        {
+            "v": 1,
+            "contract": CONTRACT_VERSION,
+            "environment": environment,
+            "owner": ["handoff", handoff_id] if handoff_id is not None else ["process", process],
+            "source": [source.entry, source.database, source.schema, source.relation],
+            "target_identity": target.hex(),
+            "key": list(key),
+            "scope_hash": scope.hex(),
+            "schema_hash": schema.hex(),
+        }
+    )
+
+
+def route_fingerprint(*, contract: Mapping[str, Canonical], authorities: Mapping[str, bytes]) -> bytes:
+    """What an invocation may not change between its attempts.
+
+    :param contract: the manifest's contract part.
+    :param authorities: role → authority digest.
+    """
+    return digest({"v": 1, "contract": dict(contract), "authorities": {role: value.hex() for role, value in authorities.items()}})
+
+
+def combined_digest(parts: Mapping[str, bytes]) -> bytes:
+    """One digest over named digests, for a column that holds several authorities."""
+    return digest({"v": 1, "parts": {name: value.hex() for name, value in parts.items()}})

@@ -1,0 +1,1 @@
+"""The demonstration: embedded servers and real flights."""

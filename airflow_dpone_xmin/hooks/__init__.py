@@ -1,0 +1,1 @@
+"""Airflow hooks: an Airflow connection becomes an endpoint."""

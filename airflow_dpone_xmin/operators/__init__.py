@@ -1,0 +1,1 @@
+"""Airflow operators: resolve, call one runtime function, publish, map errors once."""

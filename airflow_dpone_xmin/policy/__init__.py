@@ -1,0 +1,1 @@
+"""The decisions: pure functions over contracts. Imports contracts only; does no I/O."""

@@ -1,0 +1,124 @@
+"""Which SQL Server types may replace a planned one: those that hold every value the plan can carry.
+
+A bounded text override is allowed where the source declares no smaller length, because a value guard then refuses what does not fit
+instead of cutting it. Pure: imports contracts only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family
+from airflow_dpone_xmin.contracts.errors import XminError
+
+_SHAPE = re.compile(r"^\s*([a-z0-9_ ]+?)\s*(?:\(\s*(max|\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*$", re.IGNORECASE)
+_VARCHAR = re.compile(r"^character varying\((\d+)\)$")
+_SYNONYMS = {
+    "numeric": "decimal",
+    "dec": "decimal",
+    "integer": "int",
+    "national character varying": "nvarchar",
+    "double precision": "float",
+}
+_INTEGERS = {Family.SMALLINT: ("smallint", "smallint", 5), Family.INTEGER: ("int", "integer", 10), Family.BIGINT: ("bigint", "bigint", 19)}
+_TEMPORAL = {Family.TIME: "time", Family.TIMESTAMP: "datetime2", Family.TIMESTAMPTZ: "datetimeoffset"}
+_FIXED = {Family.BOOLEAN: "bit", Family.UUID: "uniqueidentifier", Family.DATE: "date"}
+
+
+def widen(plan: ColumnPlan, override: str) -> ColumnPlan:
+    """*plan* with *override* as its SQL Server type, and the other facts adjusted to it.
+
+    :param override: a SQL Server type such as ``nvarchar(200)`` or ``decimal(20,4)``; case and spaces do not matter.
+    :raises XminError: ``DPONE_TYPE_LOSSY`` when some value of the column would not fit, or the type is of another kind.
+    """
+    match = _SHAPE.match(override)
+    if match is None:
+        raise _lossy(plan, override, "it is not a type of SQL Server")
+    name = " ".join(match[1].lower().split())
+    name = _SYNONYMS.get(name, name)
+    first = None if match[2] is None else match[2].lower()
+    second = None if match[3] is None else int(match[3])
+    if plan.family is Family.TEXT:
+        widened = _text(plan, name, first, second)
+    elif plan.family is Family.DECIMAL or plan.family in _INTEGERS:
+        widened = _number(plan, name, first, second)
+    elif plan.family in _TEMPORAL:
+        widened = _temporal(plan, name, first, second)
+    else:
+        widened = _other(plan, name, first, second)
+    if widened is None:
+        raise _lossy(plan, override, f"the column needs {plan.mssql_type} or a type that holds all of its values")
+    return widened
+
+
+def _text(plan: ColumnPlan, name: str, first: str | None, second: int | None) -> ColumnPlan | None:
+    if name != "nvarchar" or first is None or second is not None:
+        return None
+    if first == "max":
+        return None if plan.key else replace(plan, mssql_type="nvarchar(max)", max_utf16=None)
+    units = int(first)
+    length = _VARCHAR.search(plan.source_type)
+    declared = None if length is None else int(length[1])
+    if not 1 <= units <= 4000 or (declared is not None and units < declared):
+        return None
+    return replace(plan, mssql_type=f"nvarchar({units})", max_utf16=units)
+
+
+def _number(plan: ColumnPlan, name: str, first: str | None, second: int | None) -> ColumnPlan | None:
+    if plan.family in _INTEGERS:
+        own, _, digits = _INTEGERS[plan.family]
+        wider = {mssql: (family, embedded, size) for family, (mssql, embedded, size) in _INTEGERS.items()}
+        if name in wider and first is None:
+            family, embedded, size = wider[name]
+            return replace(plan, family=family, mssql_type=name, embedded_type=embedded) if size >= digits else None
+        whole, scale = digits, 0
+        if plan.key:  # a decimal key is outside the key types of this route
+            return None
+    else:
+        whole, scale = (plan.precision or 0) - (plan.scale or 0), plan.scale or 0
+    if name != "decimal" or first is None or first == "max":
+        return None
+    precision, new_scale = int(first), second or 0
+    if not 1 <= precision <= 38 or new_scale < scale or precision - new_scale < whole:
+        return None
+    suffix = f"({precision},{new_scale})"
+    return replace(
+        plan,
+        family=Family.DECIMAL,
+        cast_to_text=True,
+        mssql_type=f"decimal{suffix}",
+        embedded_type=f"numeric{suffix}",
+        precision=precision,
+        scale=new_scale,
+    )
+
+
+def _temporal(plan: ColumnPlan, name: str, first: str | None, second: int | None) -> ColumnPlan | None:
+    """PostgreSQL keeps microseconds: six fractional digits hold them, seven do as well."""
+    digits = "7" if first is None else first
+    if name != _TEMPORAL[plan.family] or digits not in ("6", "7") or second is not None:
+        return None
+    return replace(plan, mssql_type=f"{name}({digits})")
+
+
+def _other(plan: ColumnPlan, name: str, first: str | None, second: int | None) -> ColumnPlan | None:
+    if second is not None:
+        return None
+    if plan.family in (Family.REAL, Family.DOUBLE):
+        if name == "real" and first is None:
+            return plan if plan.family is Family.REAL else None
+        if name != "float" or first == "max" or not 25 <= int(first or 53) <= 53:
+            return None
+        return replace(plan, family=Family.DOUBLE, mssql_type="float", embedded_type="double precision")
+    if plan.family is Family.BINARY:
+        return plan if (name, first) == ("varbinary", "max") else None
+    return plan if name == _FIXED[plan.family] and first is None else None
+
+
+def _lossy(plan: ColumnPlan, override: str, why: str) -> XminError:
+    return XminError(
+        "DPONE_TYPE_LOSSY",
+        f"Column {plan.name!r} ({plan.source_type}) cannot take the target type {override!r}: {why}.",
+        details={"column": plan.name, "type": plan.source_type, "override": override},
+    )

@@ -1,0 +1,134 @@
+"""Which rows a run extracts: the window decision and its arithmetic on transaction ids.
+
+Everything is decided on 64-bit ids (epoch and counter); only :class:`DeltaWindow` meets the 32-bit ``xmin`` column. The SQL of the
+predicate lives in ``source/extract.py``. Pure: imports contracts only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_dpone_xmin.contracts.envelope import Horizons, Payload
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.source import Prior
+
+EPOCH = 2**32
+#: A wider window cannot be told from its past by 32 bits of distance; the payload is full then.
+MAX_WIDTH = 2**31
+#: PostgreSQL's ``FirstNormalTransactionId``: 0 is invalid, 1 bootstrap, 2 frozen; no snapshot or row is ever numbered below it.
+FIRST_NORMAL = 3
+#: Raw ``xmin`` of rows from initdb (1) and of rows frozen by force or by a server up to 9.3 (2): always replayed, never missed.
+FROZEN_XIDS = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWindow:
+    """The half-open interval [previous U, H) in the form that a 32-bit column can be compared with.
+
+    :param base: lower end, 64-bit, rebased onto the next normal id when its low half is a special one. ``age()`` of a special id is a
+        constant, not a distance, and no row carries one in this interval, so the rebased interval holds the same rows.
+    :param width: number of ids in the interval, 0 ≤ width < 2³¹.
+    """
+
+    base: int
+    width: int
+
+    def __post_init__(self) -> None:
+        if self.base % EPOCH < FIRST_NORMAL or not 0 <= self.width < MAX_WIDTH:
+            raise ValueError("a delta window starts at a normal transaction id and is narrower than 2**31")
+
+    @classmethod
+    def between(cls, previous: int, visible: int) -> DeltaWindow:
+        """Window of the ids in [*previous*, *visible*); both 64-bit, ``visible - previous < 2**31``."""
+        low = previous % EPOCH
+        base = previous + max(0, FIRST_NORMAL - low)
+        return cls(base=base, width=max(0, visible - base))
+
+    @property
+    def base32(self) -> int:
+        """Low 32 bits of the base, as the ``xid`` type spells it."""
+        return self.base % EPOCH
+
+    def contains(self, raw_xmin: int) -> bool:
+        """What the SQL predicate must answer for a row whose ``xmin`` column shows *raw_xmin*."""
+        return raw_xmin in FROZEN_XIDS or (raw_xmin - self.base) % EPOCH < self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What to extract, and why.
+
+    :param payload: delta or full.
+    :param reason: ``delta``, or why the payload is full.
+    :param delta: the interval of a delta; None in a full payload, which has no xmin term at all.
+    """
+
+    payload: Payload
+    reason: str
+    delta: DeltaWindow | None = None
+
+
+def decide_window(
+    prior: Prior,
+    horizons: Horizons,
+    *,
+    fingerprint: bytes,
+    standby: bool,
+    mode: Literal["exact", "strict"] = "exact",
+    max_replay_amplification: int | None = None,
+) -> Window:
+    """Decide the payload of one run (DESIGN "One incremental run", step 3).
+
+    :param prior: what the last commit left.
+    :param horizons: U and H of the open snapshot, 64-bit.
+    :param fingerprint: projection fingerprint of the open snapshot.
+    :param standby: whether the server is in recovery.
+    :param mode: ``strict`` stops at an epoch change instead of crossing it.
+    :param max_replay_amplification: limit on H − U in transaction ids; None for none.
+    :raises XminError: ``xmin_window.amplification_exceeded``, ``.regressed``, ``.standby_lags`` or ``.strict_stop``.
+    """
+    _check_amplification(horizons, max_replay_amplification)
+    if prior.xmin is None:
+        return _full(prior.force_full or "baseline")
+    if prior.authority_rotated:
+        return _full(prior.force_full or "authority_rotated")
+    if prior.xmin > horizons.safe:
+        # An older snapshot would take the target back in time, whatever else speaks for a full payload.
+        raise _regressed(prior.xmin, horizons, standby=standby)
+    if prior.force_full is not None:
+        return _full(prior.force_full)
+    width = horizons.visible - prior.xmin
+    if mode == "strict" and (prior.xmin // EPOCH != horizons.visible // EPOCH or width >= MAX_WIDTH):
+        raise XminError(
+            "xmin_window.strict_stop",
+            f"The window crosses from epoch {prior.xmin // EPOCH} to {horizons.visible // EPOCH} over {width} transaction ids.",
+            details={"previous": prior.xmin, "safe": horizons.safe, "visible": horizons.visible},
+        )
+    if prior.projection_fingerprint != fingerprint:
+        return _full("projection_changed")
+    if width >= MAX_WIDTH:
+        return _full("window_too_wide")
+    return Window(payload=Payload.DELTA, reason="delta", delta=DeltaWindow.between(prior.xmin, horizons.visible))
+
+
+def _full(reason: str) -> Window:
+    return Window(payload=Payload.FULL, reason=reason)
+
+
+def _check_amplification(horizons: Horizons, limit: int | None) -> None:
+    if limit is not None and horizons.replay_amplification > limit:
+        raise XminError(
+            "xmin_window.amplification_exceeded",
+            f"H - U is {horizons.replay_amplification} transaction ids; the route allows {limit}.",
+            details={"safe": horizons.safe, "visible": horizons.visible, "limit": limit},
+        )
+
+
+def _regressed(previous: int, horizons: Horizons, *, standby: bool) -> XminError:
+    code = "xmin_window.standby_lags" if standby else "xmin_window.regressed"
+    return XminError(
+        code,
+        f"The stored checkpoint is {previous}, the safe horizon of the source is {horizons.safe}.",
+        details={"previous": previous, "safe": horizons.safe, "visible": horizons.visible},
+    )

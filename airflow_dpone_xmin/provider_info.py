@@ -1,0 +1,47 @@
+"""What Airflow reads to discover this provider. Imported by every Airflow process at start: it may import the version only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_dpone_xmin import __version__
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider's description in the form of Airflow's ``provider_info.schema.json``.
+
+    No connection type is declared: the hooks use Airflow's own ``postgres`` and ``mssql`` connections.
+    """
+    return {
+        "package-name": "airflow-dpone-xmin",
+        "name": "dpone XMin",
+        "description": "Keep a SQL Server table equal to a PostgreSQL table, deletes included, from ``xmin`` alone.",
+        "versions": [__version__],
+        "integrations": [{"integration-name": "dpone XMin", "tags": ["software"]}],
+        "config": {"dpone_xmin": {"description": "The signed registry and who may sign it.", "options": _options()}},
+    }
+
+
+def _options() -> dict[str, dict[str, Any]]:
+    return {
+        "registry": _option(
+            "Location of the signed registry: a local path, or a URL that Airflow's object storage opens.",
+            example="s3://aws_default@config/dpone/registry.json",
+        ),
+        "trusted_keys": _option(
+            "Public key files of those who may sign the registry, separated by commas. Without one nothing runs.",
+            example="/etc/dpone/registry.pub",
+        ),
+        "environment": _option(
+            "The environment that this deployment is. A registry of another environment is refused. Empty accepts the registry's own.",
+            example="production",
+        ),
+        "work_dir": _option(
+            "Parent directory of the attempts' work directories. Empty means the system's temporary directory.",
+            example="/var/lib/dpone",
+        ),
+    }
+
+
+def _option(description: str, *, example: str) -> dict[str, Any]:
+    return {"description": description + "\n", "version_added": "0.1.0", "type": "string", "example": example, "default": ""}

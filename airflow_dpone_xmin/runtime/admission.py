@@ -1,0 +1,216 @@
+"""Admission: everything that is decided before the source is opened (DESIGN "One incremental run", step 1).
+
+Authorities first, then catalog, identity and invocation; a receipt found here ends the run. Imports everything below runtime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import MetaData, Table, literal_column, select
+from uuid6 import uuid7
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.identity import combined_digest, invocation_digest, schema_hash, scope_hash, state_key
+from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.source import Prior
+from airflow_dpone_xmin.contracts.state import Checkpoint, Invocation, Receipt
+from airflow_dpone_xmin.target.authority import verify_databases, verify_session_pair
+from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
+from airflow_dpone_xmin.target.ddl import privileges, target_privileges, verify_catalog
+from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.facts import TableFacts
+from airflow_dpone_xmin.target.finalize import Position
+from airflow_dpone_xmin.target.identity import TargetBinding, resolve_binding
+from airflow_dpone_xmin.target.ledger import Ledger
+from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.shape import key_types
+from airflow_dpone_xmin.target.sql import STAGING, TARGET
+
+
+@dataclass(frozen=True, slots=True)
+class RouteIdentity:
+    """The digests that name a route's state, resolved against the live target.
+
+    :param facts: the live target table.
+    """
+
+    binding: TargetBinding
+    facts: TableFacts
+    state_key: bytes
+    scope_hash: bytes
+    schema_hash: bytes
+    target_authority_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """An admitted attempt.
+
+    :param receipt: the invocation's receipt when an earlier attempt committed; then the source stays closed.
+    """
+
+    catalog: Catalog
+    identity: RouteIdentity
+    position: Position
+    prior: Prior
+    invocation_digest: bytes
+    load_id: UUID
+    attempt: int
+    receipt: Receipt | None
+
+
+def verify_target(engine: Engine, session: Session, state_session: Session, route: Route) -> Catalog:
+    """Authorities, topology, principal, catalog, grants.
+
+    :param session: session in the target's database.
+    :param state_session: session in the state's database.
+    """
+    verify_databases(engine, session, route)
+    verify_session_pair(engine.session_facts(session), engine.session_facts(state_session))
+    catalog = build_catalog(route.layout.names)
+    differences = verify_catalog(engine, session, catalog)
+    if differences:
+        raise XminError(
+            "mssql_transaction.catalog_mismatch", f"The state catalog differs from this version's in {len(differences)} places: "
+            f"{differences[0]}.", details={"differences": differences},
+        )
+    missing = missing_target_grants(engine, session, catalog, route)
+    if missing:
+        raise XminError("mssql_transaction.permission_denied", f"The runtime login lacks {missing[0]}.", details={"missing": missing})
+    return catalog
+
+
+def missing_target_grants(engine: Engine, session: Session, catalog: Catalog, route: Route) -> list[str]:
+    """Missing privileges by name, on catalog, target and staging."""
+    wanted = {f"{table.schema}.{table.name}": granted for table, granted in privileges(catalog).items()}
+    wanted |= {f"{TARGET}.{route.layout.target.name}": target_privileges(route.delete_mode), STAGING: ("USAGE", "CREATE")}
+    return engine.missing_grants(session, wanted, role="target")
+
+
+def resolve_identity(engine: Engine, session: Session, catalog: Catalog, route: Route) -> RouteIdentity:
+    """The target's binding and the digests derived from it.
+
+    :raises XminError: ``target_identity.*``, ``DPONE_TARGET_UNSUPPORTED``.
+    """
+    target = route.layout.target
+    facts = engine.describe(session, target)
+    if facts is None:
+        raise XminError("DPONE_TARGET_UNSUPPORTED", f"{target.display} is missing, invisible or not a table.", details={"target": target.display})
+    binding = resolve_binding(session, catalog, target, environment=route.environment)
+    scope = scope_hash()
+    schema = schema_hash(
+        key=key_types(facts, route), delete_mode=route.delete_mode.value, text_columns=sorted(route.string_columns),
+        overrides=dict(route.type_overrides),
+    )
+    digests = route.authorities.digests
+    return RouteIdentity(
+        binding=binding, facts=facts, scope_hash=scope, schema_hash=schema,
+        state_key=state_key(
+            environment=route.environment, process=route.process, handoff_id=route.handoff_id, source=route.source, target=binding.identity,
+            key=route.key, scope=scope, schema=schema,
+        ),
+        target_authority_digest=combined_digest({role: digests[role] for role in ("target", "staging", "state")}),
+    )
+
+
+def admit(
+    engine: Engine, session: Session, state_session: Session, route: Route, *, invocation: Invocation, registry_serial: int
+) -> Admitted:
+    """Admit one attempt of an invocation.
+
+    :raises XminError: whatever refuses the attempt; nothing but the invocation's own row was written.
+    """
+    if route.execution == "initial":
+        raise XminError(
+            "DPONE_STRATEGY_UNSUPPORTED", "This manifest describes an initial campaign, not an incremental run.",
+            hint="Use the campaign commands for it.",
+        )
+    catalog = verify_target(engine, session, state_session, route)
+    identity = resolve_identity(engine, session, catalog, route)
+    digest, load_id = invocation_digest(invocation), UUID(int=uuid7().int)
+    attempt, receipt = _allocate(
+        engine, session, catalog, route, identity=identity, invocation=invocation, digest=digest, load_id=load_id, serial=registry_serial
+    )
+    ledger = Ledger(session, catalog)
+    position = Position(checkpoint=ledger.read_checkpoint(identity.state_key), head=ledger.read_head(identity.binding.identity))
+    if receipt is None:
+        _refuse_early(session, ledger, route, identity=identity, position=position)
+    return Admitted(
+        catalog=catalog, identity=identity, position=position, prior=_prior(route, identity, position), invocation_digest=digest,
+        load_id=load_id, attempt=attempt, receipt=receipt,
+    )
+
+
+def _allocate(
+    engine: Engine, session: Session, catalog: Catalog, route: Route, *, identity: RouteIdentity, invocation: Invocation, digest: bytes,
+    load_id: UUID, serial: int,
+) -> tuple[int, Receipt | None]:
+    """The invocation's row and receipt, under the invocation's own lock."""
+    resource = f"dpone:invocation:{digest.hex()}"
+    engine.begin_exclusive(session, resource=resource, tables=[], timeout=route.target_lock_timeout)
+    try:
+        ledger = Ledger(session, catalog)
+        ledger.accept_registry(environment=route.environment, serial=serial)
+        attempt = ledger.admit_invocation(
+            {
+                "invocation_digest": digest, "process": invocation.process, "run_id": invocation.run_id, "map_index": invocation.map_index,
+                "target_identity": identity.binding.identity, "state_key": identity.state_key,
+                "route_fingerprint": route.route_fingerprint, "last_load_id": load_id,
+            }
+        )
+        receipt = ledger.find_receipt(digest)
+        engine.commit(session, resource=resource)
+    except BaseException:
+        engine.rollback(session)
+        raise
+    finally:
+        engine.release(session, resource=resource)
+    return attempt, receipt
+
+
+def _refuse_early(session: Session, ledger: Ledger, route: Route, *, identity: RouteIdentity, position: Position) -> None:
+    """What the finalizer would refuse anyway, refused before the source is opened."""
+    owner = ledger.active_owner(identity.binding.identity)
+    if owner not in (None, identity.state_key):
+        raise XminError(
+            "target_ownership.conflict", "Another state key owns the target.",
+            details={"owner_state_key": owner.hex() if owner else "", "state_key": identity.state_key.hex()},
+        )
+    if route.handoff_id is not None and position.checkpoint is None:
+        raise XminError(
+            "checkpoint.seed_missing", "This process continues a handoff whose seed is absent.",
+            details={"handoff_id": route.handoff_id, "state_key": identity.state_key.hex()},
+        )
+    if position.checkpoint is None and _has_rows(session, route):
+        raise XminError(
+            "checkpoint.missing", f"{route.layout.target.display} has rows, but this state key has no checkpoint.",
+            details={
+                "binding": {
+                    "environment": route.environment, "state_key": identity.state_key.hex(), "scope_hash": identity.scope_hash.hex(),
+                    "checkpoint_xmin": None, "checkpoint_revision": None,
+                }
+            },
+        )
+
+
+def _has_rows(session: Session, route: Route) -> bool:
+    table = Table(route.layout.target.name, MetaData(), schema=TARGET)
+    return session.first("target.has_rows", select(literal_column("1")).select_from(table).limit(1)) is not None
+
+
+def _prior(route: Route, identity: RouteIdentity, position: Position) -> Prior:
+    """What the source side must know of the last commit; any doubt about the target makes the payload full."""
+    checkpoint: Checkpoint | None = position.checkpoint
+    if checkpoint is None:
+        return Prior()
+    force = None
+    if not position.agrees(identity.state_key):
+        force = "target_state_diverged"
+    elif checkpoint.target_authority_digest != identity.target_authority_digest:
+        force = "target_authority_rotated"
+    return Prior(
+        xmin=checkpoint.xmin, projection_fingerprint=checkpoint.projection_fingerprint, force_full=force,
+        authority_rotated=checkpoint.source_authority_digest != route.authorities.digests["source"],
+    )

@@ -1,0 +1,72 @@
+"""The work directory of one attempt: private, locked while alive, swept when dead. Imports contracts only."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from uuid import UUID
+
+from airflow_dpone_xmin.contracts.errors import XminError
+
+_LOCK = ".lock"
+
+
+def default_base() -> Path:
+    """``DPONE_WORK_DIR``, or a directory of this user's below the system's temporary directory."""
+    return Path(os.environ.get("DPONE_WORK_DIR") or Path(tempfile.gettempdir()) / f"dpone-xmin-{os.getuid()}")
+
+
+class AttemptDirectory:
+    """``<base>/<load id>``, mode 0700; an advisory file lock tells living attempts from dead ones.
+
+    :param base: directory that all attempts of this host share.
+    :raises XminError: ``storage.write_failed``.
+    """
+
+    def __init__(self, base: Path, load_id: UUID) -> None:
+        self.path = base / load_id.hex
+        try:
+            base.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700)
+            self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise XminError(
+                "storage.write_failed", "The work directory cannot be created.", details={"path": str(base), "errno": error.errno or 0}
+            ) from None
+
+    def __enter__(self) -> AttemptDirectory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the directory and give the lock back; a leftover is swept by the next run."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def sweep_directories(base: Path, *, keep: UUID) -> int:
+    """Remove the directories of dead attempts; returns how many."""
+    removed = 0
+    for path in base.iterdir() if base.is_dir() else ():
+        if path.name == keep.hex or not (path / _LOCK).is_file():
+            continue
+        try:
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+            removed += 1
+        except OSError:
+            pass  # alive
+        finally:
+            os.close(lock)
+    return removed

@@ -1,0 +1,1 @@
+"""PostgreSQL: boundary, authority, projection, extraction to artifacts. Imports contracts and policy."""

@@ -1,0 +1,283 @@
+"""The source boundary: one REPEATABLE READ transaction whose snapshot is proven to see the relation that was signed, whole.
+
+Order is everything here (DESIGN "One incremental run", step 2). The lock comes before the snapshot, because a snapshot older than the lock
+reads a table that was truncated or rewritten in between as empty. ATTACH PARTITION is not stopped by the lock, so the partition tree is
+compared with the snapshot after the first statement and again after the last. Imports contracts, policy and its sibling modules.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from psycopg import sql
+
+from airflow_dpone_xmin.contracts.columns import Projection
+from airflow_dpone_xmin.contracts.endpoint import Endpoint
+from airflow_dpone_xmin.contracts.envelope import Horizons
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress, silent
+from airflow_dpone_xmin.contracts.registry import RelationPin
+from airflow_dpone_xmin.contracts.source import SourceRequest
+from airflow_dpone_xmin.source.authority import ObservedAuthority, observe, verify
+from airflow_dpone_xmin.source.projection import read_projection
+from airflow_dpone_xmin.source.relation import Leaf, RelationFacts, leaves_of, relation_facts, relation_refusals, unreadable_columns
+from airflow_dpone_xmin.source.session import Session
+
+MAX_ATTEMPTS = 5
+_PAUSE_SECONDS = 0.2
+
+_BEGIN = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+#: Everything that could change how a value reads as text, or end a transaction whose stream is busy elsewhere. SET takes no snapshot.
+_PINS = (
+    ("row_security", "off"),
+    ("search_path", "pg_catalog"),
+    ("TimeZone", "UTC"),
+    ("DateStyle", "ISO, YMD"),
+    ("IntervalStyle", "postgres"),
+    ("extra_float_digits", "3"),
+    ("bytea_output", "hex"),
+    ("lc_monetary", "C"),
+    ("quote_all_identifiers", "off"),
+    ("idle_in_transaction_session_timeout", "0"),
+)
+_VERSION = sql.SQL("SELECT current_setting('server_version_num')::int")
+_UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
+# Through no snapshot that matters: this query is over before the boundary begins.
+_RESOLVE = sql.SQL("""
+    SELECT n.nspname::text, c.relname::text, has_schema_privilege(n.oid, 'USAGE')
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE translate(n.nspname::text, {upper}, {lower}) = translate({schema}, {upper}, {lower})
+      AND translate(c.relname::text, {upper}, {lower}) = translate({relation}, {upper}, {lower})
+      AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')""")
+_LIVE_OID = sql.SQL("SELECT to_regclass({})::oid::bigint")
+_SNAPSHOT = sql.SQL("SELECT pg_current_snapshot()::text")
+_SNAPSHOT_12 = sql.SQL("SELECT txid_current_snapshot()::text")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """An open, verified transaction on the source.
+
+    :param version: ``server_version_num``.
+    :param snapshot: token of the transaction's snapshot.
+    :param leaves: storages of the relation when the snapshot was taken.
+    :param attempt: how many boundaries were opened until this one was stable, 1-based.
+    """
+
+    session: Session
+    request: SourceRequest
+    version: int
+    observed: ObservedAuthority
+    facts: RelationFacts
+    leaves: tuple[Leaf, ...]
+    projection: Projection
+    snapshot: str
+    horizons: Horizons
+    attempt: int = 1
+
+    @property
+    def table(self) -> sql.Composed:
+        """The relation as a FROM item. ONLY shuts out a child table that begins to inherit while the boundary is open."""
+        name = qualified(self.request.authority.relations[self.request.relation_key])
+        return sql.SQL("{}").format(name) if self.facts.partitioned else sql.SQL("ONLY {}").format(name)
+
+    def extend(self) -> None:
+        """Let the next statement run until the boundary's deadline."""
+        pin_deadline(self.session)
+
+    def require_unchanged(self) -> None:
+        """Compare the live partition tree and file nodes with the snapshot once more.
+
+        :raises Unstable: when an extraction may have read two different states.
+        """
+        _require_stable(self.session, self.facts, expected=self.leaves)
+
+
+class Unstable(Exception):
+    """The relation changed under the snapshot; the boundary is opened again."""
+
+
+def within_boundary(
+    endpoint: Endpoint,
+    request: SourceRequest,
+    work: Callable[[Boundary], T],
+    *,
+    progress: Listener = silent,
+    cancel: Cancellation | None = None,
+) -> T:
+    """Run *work* inside a verified boundary and prove afterwards that it read one state of the relation.
+
+    :param work: extraction; called again with a new boundary when the relation changed under it, so it must start over cleanly.
+    :returns: its result, after the transaction was closed.
+    :raises XminError: ``postgres_source.*``, ``postgres_source_authority.*``, ``DPONE_*``; ``postgres_source.boundary_unstable`` after
+        :data:`MAX_ATTEMPTS` attempts.
+    """
+    with Session(endpoint, cancel=cancel) as session:
+        session.limit(request.deadline_seconds)
+        version = server_version(session)
+        lock_table = True
+        attempt = 1
+        while attempt <= MAX_ATTEMPTS:
+            started = time.monotonic()
+            resolve(session, request)
+            try:
+                _begin(session, request, version)
+                if not _lock(session, request, lock_table=lock_table):
+                    lock_table = False
+                    continue
+                boundary = _verified(session, request, version, attempt)
+                progress(Progress("POSTGRES_SNAPSHOT_OPEN", seconds=time.monotonic() - started, note=f"attempt {attempt}"))
+                result = work(boundary)
+                boundary.require_unchanged()
+            except Unstable:
+                attempt += 1
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            finally:
+                _rollback(session)
+            return result
+    raise XminError(
+        "postgres_source.boundary_unstable",
+        f"{request.relation_key} changed under the snapshot in {MAX_ATTEMPTS} attempts.",
+        details={"relation": request.relation_key, "attempts": MAX_ATTEMPTS},
+    )
+
+
+def server_version(session: Session) -> int:
+    """``server_version_num``, for example 180006."""
+    return int(session.one(_VERSION)[0])
+
+
+def resolve(session: Session, request: SourceRequest) -> None:
+    """Find the canonical relation in a query of its own.
+
+    :raises XminError: ``postgres_source.relation_missing``, ``.permission_denied``, ``postgres_source_authority.relation_ambiguous``.
+    """
+    pin = request.authority.relations[request.relation_key]
+    literals = {"upper": _UPPER, "lower": _LOWER, "schema": pin.schema_name, "relation": pin.relation}
+    rows = session.rows(_RESOLVE.format(**{name: sql.Literal(value) for name, value in literals.items()}))
+    exact = [row for row in rows if row[:2] == (pin.schema_name, pin.relation)]
+    if not exact:
+        raise XminError(
+            "postgres_source.relation_missing", f"{request.relation_key} does not exist.", details={"relation": request.relation_key}
+        )
+    if request.alias and len(rows) > 1:
+        raise XminError(
+            "postgres_source_authority.relation_ambiguous",
+            f"The authored alias of {request.relation_key} folds onto {len(rows)} live relations.",
+            details={"relation": request.relation_key, "candidates": len(rows)},
+        )
+    if not exact[0][2]:
+        raise permission_denied([f"USAGE on schema {pin.schema_name}"])
+
+
+def begin_read_only(session: Session, *, version: int, lock_timeout_seconds: float) -> None:
+    """Begin the transaction and pin its settings; takes no snapshot."""
+    session.execute(_BEGIN)
+    pins = [*_PINS, ("lock_timeout", str(max(1, int(lock_timeout_seconds * 1000))))]
+    if version >= 170000:  # an unknown setting would abort the transaction
+        pins.append(("transaction_timeout", "0"))
+    for name, value in pins:
+        session.execute(sql.SQL("SET LOCAL {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+    pin_deadline(session)
+
+
+def pin_deadline(session: Session) -> None:
+    """Let the server cut off the next statement at the session's deadline."""
+    remaining = session.remaining_seconds
+    milliseconds = 0 if remaining is None else min(2**31 - 1, max(1, int(remaining * 1000)))
+    session.execute(sql.SQL("SET LOCAL statement_timeout = {}").format(sql.Literal(milliseconds)))
+
+
+def read_horizons(session: Session, *, version: int) -> tuple[str, Horizons]:
+    """Token and 64-bit horizons of the current snapshot; works on a standby too."""
+    token = str(session.one(_SNAPSHOT if version >= 130000 else _SNAPSHOT_12)[0])
+    match = re.fullmatch(r"(\d+):(\d+):[\d,]*", token)
+    if match is None:
+        raise XminError("run.unexpected", "The snapshot token has an unknown form.")
+    return token, Horizons(safe=int(match[1]), visible=int(match[2]))
+
+
+def qualified(pin: RelationPin) -> sql.Identifier:
+    """Quoted canonical name of a pinned relation."""
+    return sql.Identifier(pin.schema_name, pin.relation)
+
+
+def permission_denied(grants: list[str]) -> XminError:
+    """An error that names every missing grant."""
+    return XminError("postgres_source.permission_denied", f"The source role lacks {'; '.join(grants)}.", details={"grants": grants})
+
+
+def missing_grants(session: Session, facts: RelationFacts) -> list[str]:
+    """SELECT grants that the route needs and the role lacks, as an owner would spell them."""
+    columns = unreadable_columns(session, facts.oid)
+    return [f"SELECT ({', '.join(columns)}) on {facts.name}"] if columns else []
+
+
+# ---- details --------------------------------------------------------------------------------------------------------------
+def _begin(session: Session, request: SourceRequest, version: int) -> None:
+    begin_read_only(session, version=version, lock_timeout_seconds=request.lock_timeout_seconds)
+
+
+def _lock(session: Session, request: SourceRequest, *, lock_table: bool) -> bool:
+    """Take ACCESS SHARE on the relation and its partitions; False when LOCK TABLE is refused and the other way must be tried.
+
+    LOCK TABLE needs SELECT on the whole table. With column grants only, a query that returns nothing takes the same lock, but its
+    snapshot is older than the lock; :func:`_require_stable` then finds what happened in between.
+    """
+    name = qualified(request.authority.relations[request.relation_key])
+    if not lock_table:
+        session.execute(sql.SQL("SELECT 1 FROM {} LIMIT 0").format(name))
+        return True
+    try:
+        session.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
+    except XminError as error:
+        if error.code != "postgres_source.permission_denied":
+            raise
+        return False
+    return True
+
+
+def _verified(session: Session, request: SourceRequest, version: int, attempt: int) -> Boundary:
+    pin = request.authority.relations[request.relation_key]
+    observed = observe(session, [(pin.schema_name, pin.relation)], version=request.authority.version)
+    # The name through the live catalog and through the snapshot: they differ when it was recreated before a late lock.
+    live = session.one(_LIVE_OID.format(sql.Literal(qualified(pin).as_string(None))))[0]
+    if live != observed.relations[0].relation_oid:
+        raise Unstable
+    verify(request.authority, request.relation_key, observed)
+    facts = relation_facts(session, pin.relation_oid)
+    if facts is None:
+        raise Unstable
+    leaves = leaves_of(session, facts)
+    for refusal in relation_refusals(facts, leaves):
+        raise refusal
+    _require_stable(session, facts, expected=leaves, found=leaves)
+    grants = missing_grants(session, facts)
+    if grants:
+        raise permission_denied(grants)
+    projection = read_projection(
+        session, facts, leaves, key=request.key, string_columns=request.string_columns, overrides=request.type_overrides
+    )
+    snapshot, horizons = read_horizons(session, version=version)
+    return Boundary(session, request, version, observed, facts, leaves, projection, snapshot, horizons, attempt)
+
+
+def _require_stable(session: Session, facts: RelationFacts, *, expected: tuple[Leaf, ...], found: tuple[Leaf, ...] | None = None) -> None:
+    leaves = leaves_of(session, facts) if found is None else found
+    if leaves != expected or not all(leaf.stable for leaf in leaves):
+        raise Unstable
+
+
+def _rollback(session: Session) -> None:
+    """End the transaction; it only read, so there is nothing to commit. A broken session is closed by its owner."""
+    try:
+        session.execute(sql.SQL("ROLLBACK"))
+    except XminError:
+        session.close()

@@ -1,0 +1,150 @@
+"""The carried columns of the relation and the fingerprint of everything that can change their content without changing ``xmin``.
+
+Read inside the boundary, through its snapshot. A different fingerprint makes the next payload full; nobody is asked (DESIGN "Identities").
+Imports contracts, policy, ``source/session.py`` and psycopg's SQL composition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from psycopg import sql
+
+from airflow_dpone_xmin.contracts.canonical import Canonical, digest
+from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection, SourceColumn
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.policy.types import plan_columns
+from airflow_dpone_xmin.source.relation import Leaf, RelationFacts
+from airflow_dpone_xmin.source.session import Session
+
+# Since PostgreSQL 18 a NOT NULL constraint may be NOT VALID: older rows can still hold NULL then.
+_COLUMNS = sql.SQL("""
+    SELECT a.attname::text, a.attnum::int, format_type(a.atttypid, a.atttypmod), t.typname::text, t.typtype::text, n.nspname::text,
+           a.atttypmod::int,
+           NOT a.attnotnull OR EXISTS (
+               SELECT FROM pg_constraint k
+               WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated AND k.conkey = ARRAY[a.attnum]),
+           EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace n ON n.oid = t.typnamespace
+    WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attnum""")
+
+# The version of the database's own collation lives in pg_database, from PostgreSQL 15 on: to_jsonb() forgives its absence before.
+_CONTENT = sql.SQL("""
+    SELECT a.attrelid::bigint, a.attnum::int, a.attname::text, format_type(a.atttypid, a.atttypmod), a.atttypmod::int, a.attnotnull::int,
+           coalesce(CASE WHEN a.atthasmissing THEN a.attmissingval::text END, ''),
+           a.attgenerated::text, coalesce(CASE WHEN a.attgenerated <> '' THEN pg_get_expr(d.adbin, d.adrelid) END, ''),
+           coalesce(l.collname::text || '/' || l.collprovider::text || '/' || l.collencoding::text, ''),
+           coalesce(CASE WHEN l.collprovider = 'd' THEN to_jsonb(b) ->> 'datcollversion' ELSE l.collversion END, ''),
+           coalesce(pg_collation_actual_version(l.oid), '')
+    FROM pg_attribute a
+    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    LEFT JOIN pg_collation l ON l.oid = a.attcollation
+    JOIN pg_database b ON b.datname = current_database()
+    WHERE a.attnum > 0 AND NOT a.attisdropped
+      AND (a.attrelid = {oid} OR (a.attrelid = ANY ({leaves}::oid[]) AND (a.atthasmissing OR a.attgenerated <> '')))
+    ORDER BY 1, 2""")
+
+# Every type that a value may be made of: elements of arrays, bases of domains, fields of composites, bounds of ranges and multiranges.
+_TYPES = sql.SQL("""
+    WITH RECURSIVE parts(oid) AS (
+        SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
+        UNION
+        SELECT p.oid FROM parts CROSS JOIN LATERAL (
+            SELECT t.typelem FROM pg_type t WHERE t.oid = parts.oid AND t.typelem <> 0
+            UNION ALL SELECT t.typbasetype FROM pg_type t WHERE t.oid = parts.oid AND t.typbasetype <> 0
+            UNION ALL SELECT a.atttypid FROM pg_type t JOIN pg_attribute a ON a.attrelid = t.typrelid
+                WHERE t.oid = parts.oid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped
+            UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE r.rngtypid = parts.oid
+            UNION ALL SELECT r.rngtypid FROM pg_range r WHERE (to_jsonb(r) ->> 'rngmultitypid')::oid = parts.oid
+        ) p(oid)
+    )
+    SELECT t.oid::bigint, n.nspname::text, t.typname::text, t.typtype::text, t.typnotnull::int,
+           CASE WHEN t.typbasetype <> 0 THEN format_type(t.typbasetype, t.typtypmod) ELSE '' END,
+           coalesce((SELECT l.collname::text FROM pg_collation l WHERE l.oid = t.typcollation), ''),
+           coalesce((SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder)::text FROM pg_enum e WHERE e.enumtypid = t.oid), ''),
+           coalesce((SELECT array_agg(pg_get_constraintdef(k.oid) ORDER BY k.conname)::text
+                     FROM pg_constraint k WHERE k.contypid = t.oid), ''),
+           coalesce((SELECT array_agg(a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attcollation::text
+                                      ORDER BY a.attnum)::text
+                     FROM pg_attribute a WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped), '')
+    FROM parts JOIN pg_type t ON t.oid = parts.oid JOIN pg_namespace n ON n.oid = t.typnamespace
+    WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog'
+    ORDER BY 1""")
+
+# Unique indexes without predicate or expression, by the names of their key columns; INCLUDE columns do not count.
+_KEYS = sql.SQL("""
+    SELECT i.indisprimary::int, i.indimmediate::int,
+           (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C")::text
+            FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, position)
+            JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+            WHERE k.position <= i.indnkeyatts)
+    FROM pg_index i
+    WHERE i.indrelid = {oid} AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+      AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C")
+           FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, position)
+           JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+           WHERE k.position <= i.indnkeyatts) = {key}::text[]
+    ORDER BY 1, 2""")
+
+
+def read_columns(session: Session, oid: int) -> tuple[SourceColumn, ...]:
+    """The live columns of the relation in attribute order."""
+    return tuple(SourceColumn(*row) for row in session.rows(_COLUMNS.format(oid=sql.Literal(oid))))
+
+
+def read_projection(
+    session: Session,
+    facts: RelationFacts,
+    leaves: Sequence[Leaf],
+    *,
+    key: Sequence[str],
+    string_columns: Collection[str] = (),
+    overrides: Mapping[str, str] | None = None,
+) -> Projection:
+    """Columns of the relation, planned, with their fingerprint.
+
+    :raises XminError: as :func:`airflow_dpone_xmin.policy.types.plan_columns`; ``postgres_source.projection_invalid`` for a relation
+        without columns, or with text columns in a database that does not know its own encoding.
+    """
+    columns = read_columns(session, facts.oid)
+    if not columns:
+        raise XminError("postgres_source.projection_invalid", f"{facts.name} has no columns.")
+    plans = plan_columns(columns, key=key, string_columns=string_columns, overrides=overrides)
+    _require_encoding(facts, plans)
+    fingerprint = projection_fingerprint(session, facts.oid, leaves, key=key)
+    return Projection(columns=plans, key=tuple(key), fingerprint=fingerprint)
+
+
+def projection_fingerprint(session: Session, oid: int, leaves: Sequence[Leaf], *, key: Sequence[str]) -> bytes:
+    """SHA-256 over leaf OIDs, columns, generation, missing values, collations, type definitions and key constraints."""
+    leaf_oids: list[Canonical] = [*sorted(leaf.oid for leaf in leaves)]
+    array = sql.Literal("{" + ",".join(str(leaf) for leaf in leaf_oids) + "}")
+    relation = sql.Literal(oid)
+    content = session.rows(_CONTENT.format(oid=relation, leaves=array))
+    types = session.rows(_TYPES.format(oid=relation))
+    keys = session.rows(_KEYS.format(oid=relation, key=_text_array(sorted(key))))
+    return digest(
+        {
+            "v": 1,
+            "leaves": leaf_oids,
+            "columns": [list(row) for row in content],
+            "types": [list(row) for row in types],
+            "key": [list(row) for row in keys],
+        }
+    )
+
+
+def _text_array(names: Sequence[str]) -> sql.Composable:
+    return sql.SQL("ARRAY[{}]").format(sql.SQL(", ").join(sql.Literal(name) for name in names))
+
+
+def _require_encoding(facts: RelationFacts, plans: Sequence[ColumnPlan]) -> None:
+    text = [plan.name for plan in plans if plan.family is Family.TEXT]
+    if facts.server_encoding == "SQL_ASCII" and text:
+        raise XminError(
+            "postgres_source.projection_invalid",
+            f"The database declares no encoding (SQL_ASCII), so the text of column {text[0]!r} has no certain meaning.",
+            hint="Convert the database to UTF8.",
+            details={"column": text[0]},
+        )

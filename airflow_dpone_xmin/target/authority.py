@@ -1,0 +1,101 @@
+"""Database authority: target, staging and state are the databases that their owner signed for, before any source I/O.
+
+Observed facts are compared with signed pins and never learned (reference "Signed SQL Server database authority"). Imports contracts
+and the target's own modules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.registry import DatabaseAuthority
+from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.facts import ObservedDatabase, SessionFacts
+from airflow_dpone_xmin.target.session import Session
+
+Role = Literal["target", "staging", "state"]
+ROLES: tuple[Role, ...] = ("target", "staging", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class PinVerdict:
+    """One line of ``check --connections``: what was signed, what was seen."""
+
+    role: str
+    pin: str
+    expected: str
+    observed: str
+    ok: bool
+
+
+def observe_pins(engine: Engine, session: Session, route: Route) -> list[PinVerdict]:
+    """All pins of the three roles, in verification order; nothing is raised for a mismatch."""
+    verdicts: list[PinVerdict] = []
+    for role in ROLES:
+        name, authority = _signed(route, role)
+        verdicts += _compare(role, name, authority, engine.observe_database(session, name))
+    return verdicts
+
+
+def verify_databases(engine: Engine, session: Session, route: Route) -> None:
+    """Target, staging, then state.
+
+    :raises XminError: ``mssql_transaction.<role>_database_<reason>`` for the first pin that does not hold.
+    """
+    for role in ROLES:
+        name, authority = _signed(route, role)
+        for verdict in _compare(role, name, authority, engine.observe_database(session, name)):
+            if not verdict.ok:
+                raise XminError(
+                    f"mssql_transaction.{role}_database_{_REASONS[verdict.pin]}",
+                    f"The {role} database's {verdict.pin} is {verdict.observed}; signed is {verdict.expected}.",
+                    details={"role": role, "pin": verdict.pin, "expected": verdict.expected, "observed": verdict.observed},
+                )
+
+
+def verify_session_pair(target: SessionFacts, state: SessionFacts) -> None:
+    """Target and state act on one server as one principal, so that one transaction can hold both.
+
+    :raises XminError: ``mssql_transaction.topology_mismatch``, ``mssql_transaction.principal_mismatch``.
+    """
+    if target.topology != state.topology:
+        raise XminError("mssql_transaction.topology_mismatch", "The target and state sessions are on different servers.")
+    if target.principal != state.principal:
+        raise XminError("mssql_transaction.principal_mismatch", "The target and state sessions act as different principals.")
+
+
+_REASONS = {
+    "canonical name": "authority_mismatch", "database_id": "authority_mismatch", "create_token": "authority_mismatch",
+    "database_guid": "authority_mismatch", "online": "unavailable", "multi_user": "unavailable", "access": "access_denied",
+}
+
+
+def _signed(route: Route, role: Role) -> tuple[str, DatabaseAuthority]:
+    layout, authorities = route.layout, route.authorities
+    return {
+        "target": (layout.target.namespace.database, authorities.target),
+        "staging": (layout.staging.database, authorities.staging),
+        "state": (layout.state.database, authorities.state),
+    }[role]
+
+
+def _compare(role: Role, name: str, authority: DatabaseAuthority, seen: ObservedDatabase | None) -> list[PinVerdict]:
+    if seen is None:
+        return [PinVerdict(role, "canonical name", name, "no such database", False)]
+    # Any one signed set may match as a whole: one set per replica of an availability group.
+    sets = authority.pin_sets
+    live = (seen.database_id, seen.create_token, seen.database_guid)
+    pins = next((p for p in sets if (p.database_id, p.create_token, p.database_guid) == live), sets[0])
+    rows = [
+        ("canonical name", name, seen.name),
+        ("database_id", str(pins.database_id), str(seen.database_id)),
+        ("create_token", pins.create_token, seen.create_token),
+        ("database_guid", str(pins.database_guid), str(seen.database_guid)),
+        ("online", "True", str(seen.online)),
+        ("multi_user", "True", str(seen.multi_user)),
+        ("access", "True", str(seen.has_access)),
+    ]
+    return [PinVerdict(role, pin, expected, observed, expected == observed) for pin, expected, observed in rows]

@@ -1,0 +1,55 @@
+"""Target identity: which table this is, by an immutable row that its owner wrote beside it.
+
+``dbo.dpone_target_identity`` follows the target database's own rules of name equality; the digest of its UUID is what locks and owns
+the target. Runtime never writes the row. Imports contracts and the target's own modules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import and_, select
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.identity import target_identity
+from airflow_dpone_xmin.contracts.route import TableName
+from airflow_dpone_xmin.target.catalog import Catalog
+from airflow_dpone_xmin.target.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBinding:
+    """The resolved identity.
+
+    :param identity: 32-byte digest over environment, binding UUID and canonical database name.
+    """
+
+    table: TableName
+    binding_id: UUID
+    identity: bytes
+
+
+def resolve_binding(session: Session, catalog: Catalog, table: TableName, *, environment: str) -> TargetBinding:
+    """Find the one identity row of the target and require its exact spelling.
+
+    :raises XminError: ``target_identity.missing``, ``target_identity.ambiguous``.
+    """
+    registry = catalog.identity
+    rows = session.rows(
+        "identity.resolve",
+        select(registry.c.binding_id, registry.c.schema_name, registry.c.table_name).where(
+            and_(registry.c.schema_name == table.namespace.schema, registry.c.table_name == table.name)
+        ),
+    )
+    if not rows:
+        raise XminError("target_identity.missing", f"{table.display} has no identity row.", details={"target": table.display})
+    exact = [row for row in rows if (row[1], row[2]) == (table.namespace.schema, table.name)]
+    if len(rows) > 1 or not exact:
+        raise XminError(
+            "target_identity.ambiguous", f"{len(rows)} identity rows answer to {table.display}, {len(exact)} of them spelled exactly so.",
+            details={"target": table.display},
+        )
+    binding = UUID(str(exact[0][0]))
+    digest = target_identity(environment=environment, binding_id=binding, database=table.namespace.database)
+    return TargetBinding(table=table, binding_id=binding, identity=digest)

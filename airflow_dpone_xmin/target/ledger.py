@@ -1,0 +1,221 @@
+"""The ledger: invocations, receipts, checkpoints and heads, read under the lock that would change them.
+
+Catalog rows are found by 32-byte digests only. Every function runs on the caller's session and inside the caller's transaction.
+Imports contracts and the target's own modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, Table, and_, insert, select, update
+
+from airflow_dpone_xmin.contracts.canonical import digest
+from airflow_dpone_xmin.contracts.envelope import Payload
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.state import ActionCounts, Checkpoint, Head, Receipt
+from airflow_dpone_xmin.target.catalog import COUNT_COLUMNS, DIGEST_COLUMNS, Catalog
+from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.sql import Now
+
+LOCKED_READ = "WITH (UPDLOCK, HOLDLOCK)"
+"""Existence reads keep the range that they found empty (SQL Server, "Table hints")."""
+
+
+def server_time(session: Session) -> datetime:
+    """The server's UTC clock, naive."""
+    value = session.scalar("clock", select(Now()))
+    assert isinstance(value, datetime)
+    return value
+
+
+class Ledger:
+    """Reads and writes of one catalog on one session."""
+
+    def __init__(self, session: Session, catalog: Catalog) -> None:
+        self._session, self._catalog = session, catalog
+
+    # ---- registry ---------------------------------------------------------------------------------------------------------
+    def accept_registry(self, *, environment: str, serial: int) -> None:
+        """Remember the highest serial that this state database has used; :raises XminError: ``registry.rollback`` below it."""
+        table, key = self._catalog.registry_serial, digest({"v": 1, "environment": environment})
+        found = self._session.first("registry.find", _locked(table, table.c.environment_digest == key))
+        now = {"serial": serial, "updated_at_utc": server_time(self._session)}
+        if found is None:
+            self._session.execute("registry.insert", insert(table).values(environment_digest=key, environment=environment, **now))
+        elif serial < found._mapping["serial"]:
+            raise XminError(
+                "registry.rollback", "The registry's serial is lower than one already accepted.",
+                details={"serial": serial, "accepted": int(found._mapping["serial"])},
+            )
+        elif serial > found._mapping["serial"]:
+            self._session.execute("registry.update", update(table).where(table.c.environment_digest == key).values(now))
+
+    # ---- invocations ------------------------------------------------------------------------------------------------------
+    def admit_invocation(self, row: Mapping[str, Any]) -> int:
+        """Insert or revisit the invocation's row; returns the number of this attempt, 1-based.
+
+        Looked up by ``invocation_digest`` before any target-derived key, so that a recreated database or a rotated pin cannot turn a
+        retry into a second invocation.
+
+        :param row: columns of ``dpone_run_state`` without status, attempts and times.
+        :raises XminError: ``invocation.route_changed``.
+        """
+        table, now = self._catalog.run_state, server_time(self._session)
+        found = self._session.first("invocation.find", _locked(table, table.c.invocation_digest == row["invocation_digest"]))
+        if found is None:
+            values = {**row, "status": "running", "attempts": 1, "created_at_utc": now, "updated_at_utc": now, "last_error_code": None}
+            self._session.execute("invocation.insert", insert(table).values(values))
+            return 1
+        for column in ("route_fingerprint", "target_identity"):
+            if bytes(found._mapping[column]) != row[column]:
+                raise XminError(
+                    "invocation.route_changed", f"This invocation was admitted with another {column}.",
+                    details={"process": row["process"], "run_id": row["run_id"], "map_index": row["map_index"]},
+                )
+        attempts = int(found._mapping["attempts"]) + 1
+        self._session.execute(
+            "invocation.revisit",
+            update(table).where(table.c.invocation_digest == row["invocation_digest"]).values(
+                attempts=attempts, last_load_id=row["last_load_id"], status="running", updated_at_utc=now
+            ),
+        )
+        return attempts
+
+    def close_invocation(self, invocation: bytes, *, status: str, error_code: str | None) -> None:
+        """Record how the attempt ended."""
+        table = self._catalog.run_state
+        self._session.execute(
+            "invocation.close",
+            update(table).where(table.c.invocation_digest == invocation).values(
+                status=status, last_error_code=error_code, updated_at_utc=server_time(self._session)
+            ),
+        )
+
+    # ---- receipts ---------------------------------------------------------------------------------------------------------
+    def find_receipt(self, invocation: bytes) -> Receipt | None:
+        """The receipt of an invocation, marked as replayed."""
+        table = self._catalog.receipt
+        row = self._session.first("receipt.find", _locked(table, table.c.invocation_digest == invocation))
+        return None if row is None else _receipt(row._mapping)
+
+    def last_receipts(self, state_key: bytes, *, limit: int) -> list[Receipt]:
+        """The newest receipts of a state key, newest first."""
+        table = self._catalog.receipt
+        rows = self._session.rows(
+            "receipt.list", select(table).where(table.c.state_key == state_key).order_by(table.c.new_revision.desc()).limit(limit)
+        )
+        return [_receipt(row._mapping) for row in rows]
+
+    def write_receipt(self, receipt: Receipt, *, registry_serial: int) -> None:
+        """Insert the immutable proof."""
+        values: dict[str, Any] = {
+            "receipt_id": receipt.receipt_id, "kind": receipt.kind, "contract_version": 1, "process": receipt.process,
+            "run_id": receipt.run_id, "map_index": receipt.map_index, "invocation_digest": receipt.invocation_digest,
+            "load_id": receipt.load_id, "state_key": receipt.state_key, "target_identity": receipt.target_identity,
+            "route_fingerprint": receipt.route_fingerprint, "payload": receipt.payload.value, "payload_reason": receipt.payload_reason,
+            "previous_xmin": receipt.previous_xmin, "previous_revision": receipt.previous_revision, "new_xmin": receipt.new_xmin,
+            "new_revision": receipt.new_revision, "visible_horizon": receipt.visible_horizon, "snapshot": receipt.snapshot,
+            "repair_authority_id": receipt.repair_authority_id, "repair_authority_digest": receipt.repair_authority_digest,
+            "registry_serial": registry_serial, "detected_at_utc": receipt.detected_at, "committed_at_utc": server_time(self._session),
+        }
+        values |= {f"{name}_count": value for name, value in receipt.counts.to_dict().items()}
+        values |= {name: receipt.digests.get(name) for name in DIGEST_COLUMNS}
+        self._session.execute("receipt.insert", insert(self._catalog.receipt).values(values))
+
+    # ---- checkpoint and head ----------------------------------------------------------------------------------------------
+    def read_checkpoint(self, state_key: bytes) -> Checkpoint | None:
+        """The active checkpoint of a state key; a superseded one counts as absent."""
+        table = self._catalog.source_state
+        row = self._session.first(
+            "checkpoint.read", _locked(table, and_(table.c.state_key == state_key, table.c.superseded_at_utc.is_(None)))
+        )
+        if row is None:
+            return None
+        m = row._mapping
+        return Checkpoint(
+            xmin=int(m["safe_xmin"]), revision=int(m["revision"]), load_id=m["load_id"],
+            source_authority_digest=bytes(m["source_authority_digest"]), target_authority_digest=bytes(m["target_authority_digest"]),
+            projection_fingerprint=bytes(m["projection_fingerprint"]),
+        )
+
+    def active_owner(self, target_identity: bytes) -> bytes | None:
+        """State key of the target's active owner."""
+        table = self._catalog.source_state
+        row = self._session.first(
+            "owner.read", _locked(table, and_(table.c.target_identity == target_identity, table.c.superseded_at_utc.is_(None)))
+        )
+        return None if row is None else bytes(row._mapping["state_key"])
+
+    def write_checkpoint(self, values: Mapping[str, Any], *, previous: Checkpoint | None) -> None:
+        """Compare and set by (state key, previous xmin, previous revision).
+
+        :param values: columns of ``dpone_source_state`` without times.
+        :raises XminError: ``checkpoint.conflict``.
+        """
+        table, now = self._catalog.source_state, server_time(self._session)
+        if previous is None:
+            self._session.execute("checkpoint.insert", insert(table).values({**values, "created_at_utc": now, "updated_at_utc": now}))
+            return
+        matched = self._session.execute(
+            "checkpoint.compare_and_set",
+            update(table).where(
+                table.c.state_key == values["state_key"], table.c.safe_xmin == previous.xmin, table.c.revision == previous.revision,
+                table.c.superseded_at_utc.is_(None),
+            ).values({**{name: values[name] for name in _MOVING}, "updated_at_utc": now}),
+        )
+        if matched != 1:
+            raise XminError("checkpoint.conflict", "The checkpoint is no longer the one this run started from.")
+
+    def read_head(self, target_identity: bytes) -> Head | None:
+        """The target database's own word on its last commit."""
+        table = self._catalog.head
+        row = self._session.first("head.read", _locked(table, table.c.target_identity == target_identity))
+        if row is None:
+            return None
+        return Head(state_key=bytes(row._mapping["state_key"]), revision=int(row._mapping["revision"]), load_id=row._mapping["load_id"])
+
+    def write_head(self, target_identity: bytes, head: Head, *, exists: bool) -> None:
+        """Name the commit in the target database; :raises XminError: ``checkpoint.conflict``."""
+        table, now = self._catalog.head, server_time(self._session)
+        values = {"state_key": head.state_key, "revision": head.revision, "load_id": head.load_id, "updated_at_utc": now}
+        if not exists:
+            self._session.execute("head.insert", insert(table).values(target_identity=target_identity, **values))
+        elif self._session.execute("head.update", update(table).where(table.c.target_identity == target_identity).values(values)) != 1:
+            raise XminError("checkpoint.conflict", "The target's head row is gone.")
+
+    # ---- audit ------------------------------------------------------------------------------------------------------------
+    def write_audit(self, values: Mapping[str, Any]) -> None:
+        """Append one audit row."""
+        self._session.execute(
+            "audit.insert", insert(self._catalog.audit).values({**values, "recorded_at_utc": server_time(self._session)})
+        )
+
+
+_MOVING = (
+    "safe_xmin", "visible_horizon", "revision", "source_authority_digest", "target_authority_digest", "projection_fingerprint", "load_id",
+    "receipt_id",
+)
+
+
+def _locked(table: Table, condition: Any) -> Select[Any]:
+    return select(table).where(condition).with_hint(table, LOCKED_READ, "mssql")
+
+
+def _receipt(m: Any) -> Receipt:
+    def maybe(name: str) -> bytes | None:
+        return None if m[name] is None else bytes(m[name])
+
+    return Receipt(
+        receipt_id=UUID(str(m["receipt_id"])), kind=m["kind"], process=m["process"], run_id=m["run_id"], map_index=m["map_index"],
+        load_id=UUID(str(m["load_id"])), invocation_digest=bytes(m["invocation_digest"]), state_key=bytes(m["state_key"]),
+        target_identity=bytes(m["target_identity"]), route_fingerprint=bytes(m["route_fingerprint"]), payload=Payload(m["payload"]),
+        payload_reason=m["payload_reason"], previous_xmin=m["previous_xmin"], previous_revision=m["previous_revision"],
+        new_xmin=m["new_xmin"], new_revision=m["new_revision"], visible_horizon=m["visible_horizon"], snapshot=m["snapshot"],
+        counts=ActionCounts(**{name: int(m[f"{name}_count"]) for name in COUNT_COLUMNS}), detected_at=m["detected_at_utc"],
+        repair_authority_id=m["repair_authority_id"], repair_authority_digest=maybe("repair_authority_digest"),
+        digests={name: value for name in DIGEST_COLUMNS if (value := maybe(name)) is not None}, replayed=True,
+    )

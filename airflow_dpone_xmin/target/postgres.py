@@ -1,0 +1,405 @@
+"""The embedded engine: PostgreSQL standing in for SQL Server, with true transactions, locks and crashes.
+
+Target, staging and state are schemas of one database: it has no cross-database transaction. Imports contracts and the target's own
+modules; every PostgreSQL spelling of the target side is here or in ``target/postgres_ddl.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+import pyarrow as pa
+from sqlalchemy import URL, Dialect, Table, create_engine, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import CreateTable
+
+from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
+from airflow_dpone_xmin.contracts.endpoint import Endpoint
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.target.engine import Role
+from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts
+from airflow_dpone_xmin.target.session import Session, observe
+from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, Count, Differs, Fingerprint, Hash, LongText, Now, Physical, Text, Utc, Wire
+from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
+
+_LOST = ("57P01", "57P02", "57P03", "08000", "08003", "08006", "08001", "08004")
+
+
+class PostgresEngine:
+    """The embedded engine for one login and layout.
+
+    :param endpoint: address and credentials of the runtime login.
+    :param state: the state entry's endpoint, when it is another one.
+    """
+
+    name: Literal["embedded"] = "embedded"
+    key_collation = "C"
+    text_units: Literal["utf8"] = "utf8"
+
+    def __init__(self, endpoint: Endpoint, layout: Layout, *, state: Endpoint | None = None) -> None:
+        self.layout = layout
+        self.url = _url(endpoint, layout.target.namespace.database)
+        self._engine = create_engine(self.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        state_url = _url(state or endpoint, layout.state.database)
+        self._state_engine = create_engine(state_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        self.dialect: Dialect = self._engine.dialect
+
+    # ---- sessions and transactions ----------------------------------------------------------------------------------------
+    def namespace(self, logical: str) -> Namespace:
+        """The real namespace of a logical schema."""
+        target = self.layout.target.namespace
+        return {
+            TARGET: target,
+            TARGET_DBO: Namespace(target.database, self.layout.dbo),
+            STAGING: self.layout.staging,
+            STATE: self.layout.state,
+        }[logical]
+
+    def connect(self, role: Role, *, cancel: Cancellation) -> Session:
+        """Open a session; every role is the same database here, the state role by its own login."""
+        try:
+            connection = (self._state_engine if role == "state" else self._engine).connect()
+        except DBAPIError as error:
+            raise self.translate(error.orig or error, "connect") from None
+        translation = {logical: self.namespace(logical).schema for logical in (TARGET, TARGET_DBO, STAGING, STATE)}
+        connection = connection.execution_options(schema_translate_map=translation, preserve_rowcount=True)
+        session = Session(connection, translate=self.translate, cancel=cancel, interrupt=lambda driver: driver.cancel_safe(timeout=5.0))
+        session.command("session.pins", "SET TIME ZONE 'UTC'")
+        return session
+
+    def begin_exclusive(self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float) -> None:
+        """Session advisory lock in autocommit first: a lock taken by a query inside SERIALIZABLE would read the old revision."""
+        session.command("lock.timeout", "SELECT set_config('lock_timeout', :value, false)", {"value": f"{int(timeout * 1000)}ms"})
+        session.command("lock.application", "SELECT pg_advisory_lock(:key)", {"key": _advisory_key(resource)})
+        session.command("transaction.begin", "BEGIN ISOLATION LEVEL SERIALIZABLE")
+        quote = self.dialect.identifier_preparer.quote
+        for table in tables:
+            real = self.namespace(str(table.schema))
+            session.command("lock.table", f"LOCK TABLE {quote(real.schema)}.{quote(table.name)} IN SHARE ROW EXCLUSIVE MODE")
+
+    def commit(self, session: Session, *, resource: str) -> None:
+        """Assert transaction and lock, then commit."""
+        state = session.scalar(
+            "transaction.assert",
+            text("SELECT now() <> statement_timestamp() AND EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted"
+                 " AND pid = pg_backend_pid() AND (classid::bigint << 32 | objid::bigint) = :key)"),
+            {"key": _advisory_key(resource)},
+        )
+        if state is not True:
+            raise XminError("mssql_transaction.session_invalid", "The session no longer holds its transaction and lock.")
+        session.command("transaction.commit", "COMMIT")
+
+    def rollback(self, session: Session) -> None:
+        """Roll back if a transaction is open."""
+        try:
+            session.connection.exec_driver_sql("ROLLBACK")
+        except DBAPIError:
+            session.connection.invalidate()
+
+    def release(self, session: Session, *, resource: str) -> None:
+        """Give the advisory lock back."""
+        try:
+            session.connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _advisory_key(resource)})
+        except DBAPIError:
+            session.connection.invalidate()
+
+    def take_lease(self, session: Session, *, resource: str) -> None:
+        """Try the advisory lock once."""
+        if session.scalar("lease.take", text("SELECT pg_try_advisory_lock(:key)"), {"key": _advisory_key(resource)}) is not True:
+            raise XminError("invocation.attempt_conflict", "Another session holds this lease.")
+
+    def holds_lease(self, session: Session, *, resource: str) -> bool:
+        """Whether this backend holds the advisory lock."""
+        return bool(
+            session.scalar(
+                "lease.check",
+                text("SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
+                     " AND (classid::bigint << 32 | objid::bigint) = :key)"),
+                {"key": _advisory_key(resource)},
+            )
+        )
+
+    # ---- observation ------------------------------------------------------------------------------------------------------
+    def session_facts(self, session: Session) -> SessionFacts:
+        """System identifier, user, database, backend."""
+        row = session.first(
+            "session.facts",
+            text("SELECT (SELECT system_identifier::text FROM pg_control_system()), current_user || '/' || session_user,"
+                 " current_database(), pg_backend_pid()::text"),
+        )
+        assert row is not None
+        return SessionFacts(topology=row[0], principal=row[1], database=row[2], session=row[3])
+
+    def observe_database(self, session: Session, name: str) -> ObservedDatabase | None:
+        """Database OID, the owner's token row, and uuid5 of system identifier and OID."""
+        schema = self.dialect.identifier_preparer.quote(self.layout.dbo)
+        row = session.first(
+            "authority.observe",
+            text(f"SELECT d.datname, d.oid::bigint, (SELECT token FROM {schema}.dpone_database_token), d.datallowconn,"
+                 " has_database_privilege(d.oid, 'CONNECT'), (SELECT system_identifier::text FROM pg_control_system())"
+                 " FROM pg_database d WHERE lower(d.datname) = lower(:name) ORDER BY d.datname = :name DESC LIMIT 1"),
+            {"name": name},
+        )
+        if row is None:
+            return None
+        return ObservedDatabase(
+            name=row[0], database_id=row[1], create_token=row[2], online=True, multi_user=row[3], has_access=row[4],
+            database_guid=uuid5(NAMESPACE_OID, f"{row[5]}:{row[1]}"),
+        )
+
+    def describe(self, session: Session, table: TableName) -> TableFacts | None:
+        """Columns, indexes, triggers and constraints from the system catalogs."""
+        at = {"schema": table.namespace.schema, "name": table.name}
+        oid = session.scalar(
+            "describe.table",
+            text("SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                 " WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'"),
+            at,
+        )
+        if oid is None:
+            return None
+        columns = session.rows("describe.columns", _COLUMNS, {"oid": oid})
+        indexes = session.rows("describe.indexes", _INDEXES, {"oid": oid})
+        triggers = session.rows("describe.triggers", _TRIGGERS, {"oid": oid})
+        constraints = session.rows("describe.constraints", _CONSTRAINTS, {"oid": oid})
+        return TableFacts(
+            columns=tuple(ColumnFacts(*row) for row in columns),
+            indexes=tuple(IndexFacts(row[0], row[1], row[2], tuple(row[3]), row[4]) for row in indexes),
+            triggers=tuple(row[0] for row in triggers),
+            foreign_keys=tuple(row[0] for row in constraints if row[1] == "f"),
+            checks=tuple(row[0] for row in constraints if row[1] == "c"),
+        )
+
+    def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:
+        """Ask ``has_table_privilege`` and ``has_schema_privilege`` for each."""
+        missing = []
+        for name, privileges in wanted.items():
+            logical, _, table = name.partition(".")
+            schema = self.namespace(logical).schema
+            function, thing = ("has_table_privilege", f'"{schema}"."{table}"') if table else ("has_schema_privilege", schema)
+            for privilege in privileges:
+                granted = session.scalar("grants.check", text(f"SELECT {function}(:thing, :privilege)"), {"thing": thing, "privilege": privilege})
+                if not granted:
+                    missing.append(f"{privilege} on {schema}{'.' + table if table else ''}")
+        return missing
+
+    # ---- staging ----------------------------------------------------------------------------------------------------------
+    def difference_table(self, session: Session, projection: Projection) -> Table:
+        """A temporary table that the end of the transaction drops."""
+        table = difference_table("#dpone_difference", projection)
+        table._prefixes = ["TEMPORARY"]
+        table.dialect_options["postgresql"]["on_commit"] = "DROP"
+        session.execute("finalize.difference", CreateTable(table))
+        return table
+
+    def create_stage(self, session: Session, stage: Stage) -> None:
+        """An unlogged heap: a crash empties it, and an emptied stage fails its proofs."""
+        stage.table._prefixes = ["UNLOGGED"]
+        session.execute("stage.create", CreateTable(stage.table))
+
+    def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, cancel: Cancellation) -> int:
+        """COPY from Arrow over a connection of its own."""
+        from adbc_driver_postgresql import dbapi
+
+        uri = self.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        try:
+            with observe("stage.load"), dbapi.connect(uri) as connection, connection.cursor() as cursor:
+                unregister = cancel.on_cancel(cursor.adbc_cancel)
+                try:
+                    count = cursor.adbc_ingest(
+                        stage.table.name, reader, mode="append", db_schema_name=self.namespace(STAGING).schema
+                    )
+                    connection.commit()
+                finally:
+                    unregister()
+        except dbapi.Error as error:
+            cancel.check()
+            raise self.translate(error, "stage.load") from None
+        return int(count)
+
+    def wire_type(self, plan: ColumnPlan) -> pa.DataType | None:
+        """Decimals travel as decimal128 of the column's own scale."""
+        if plan.family is Family.DECIMAL:
+            return pa.decimal128(plan.precision, plan.scale)
+        return None
+
+    def index_stage(self, session: Session, stage: Stage) -> None:
+        """A unique index, then statistics."""
+        quote = self.dialect.identifier_preparer.quote
+        table = f"{quote(self.namespace(STAGING).schema)}.{quote(stage.table.name)}"
+        columns = ", ".join(quote(name) for name in stage.key)
+        try:
+            session.command("stage.index", f"CREATE UNIQUE INDEX ON {table} ({columns})")
+        except XminError as error:
+            if error.details.get("sqlstate") == "23505":
+                raise XminError("staging.key_invalid", "The source delivered one key more than once.", details={"key": list(stage.key)}) from None
+            raise
+        session.command("stage.statistics", f"ANALYZE {table}")
+
+    def drop_stages(self, session: Session, load_ids: Sequence[UUID]) -> int:
+        """Drop by name."""
+        names = {f"{STAGE_PREFIX}{load_id.hex}_{suffix}" for load_id in load_ids for suffix in ("rows", "keys")}
+        quote = self.dialect.identifier_preparer.quote
+        live = names & set(self._stage_names(session))
+        for name in sorted(live):
+            session.command("stage.drop", f"DROP TABLE IF EXISTS {quote(self.namespace(STAGING).schema)}.{quote(name)}")
+        return len(live)
+
+    def list_stages(self, session: Session) -> list[UUID]:
+        """Load ids found in staging table names."""
+        return sorted({UUID(hex=name[len(STAGE_PREFIX) :].partition("_")[0]) for name in self._stage_names(session)})
+
+    def _stage_names(self, session: Session) -> list[str]:
+        rows = session.rows(
+            "stage.list",
+            text("SELECT tablename FROM pg_tables WHERE schemaname = :schema AND tablename ~ :pattern"),
+            {"schema": self.namespace(STAGING).schema, "pattern": f"^{STAGE_PREFIX}[0-9a-f]{{32}}_(rows|keys)$"},
+        )
+        return [row[0] for row in rows]
+
+    # ---- spelling and errors ----------------------------------------------------------------------------------------------
+    def column_type(self, plan: ColumnPlan) -> str:
+        """The plan's embedded type."""
+        return plan.embedded_type
+
+    def translate(self, error: BaseException, label: str) -> XminError:
+        """Classify by SQLSTATE."""
+        state = str(getattr(error, "sqlstate", None) or "")
+        details = {"step": label, "sqlstate": state or "none", "engine": "embedded"}
+        code = _code_of(state, label)
+        return XminError(code, f"Step {label} failed with SQLSTATE {state or 'none'}.", details=details)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+        self._engine.dispose()
+        self._state_engine.dispose()
+
+
+def _url(endpoint: Endpoint, database: str) -> URL:
+    """A database reached over TCP, or over the unix socket directory that the host names."""
+    socket = endpoint.host is not None and endpoint.host.startswith("/")
+    query = {str(name): str(value) for name, value in endpoint.extra.items()} | ({"host": str(endpoint.host)} if socket else {})
+    return URL.create(
+        "postgresql+psycopg", username=endpoint.user, password=endpoint.password, database=database,
+        host=None if socket else endpoint.host, port=endpoint.port, query=query,
+    )
+
+
+def _code_of(state: str, label: str) -> str:
+    if state in ("40001", "40P01"):
+        return "mssql_transaction.conflict"
+    if state == "55P03":
+        return "mssql_transaction.lock_timeout"
+    if state == "42501":
+        return "mssql_transaction.permission_denied"
+    if state.startswith("28"):
+        return "mssql_transaction.authentication_failed"
+    if state.startswith("23"):
+        return "mssql_transaction.constraint_violation"
+    if label == "connect":
+        return "mssql_transaction.unreachable"
+    if state in _LOST or state == "":
+        return "mssql_transaction.connection_lost"
+    return "mssql_transaction.statement_failed"
+
+
+def _advisory_key(resource: str) -> int:
+    return int.from_bytes(hashlib.sha256(resource.encode()).digest()[:8], "big", signed=True)
+
+
+_COLUMNS = text(
+    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,"
+    " CASE WHEN a.attcollation <> t.typcollation THEN co.collname END, a.attgenerated <> '', a.attidentity <> ''"
+    " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation co ON co.oid = a.attcollation"
+    " WHERE a.attrelid = :oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
+)
+_INDEXES = text(
+    "SELECT c.relname, i.indisunique, i.indisprimary,"
+    " ARRAY(SELECT pg_get_indexdef(i.indexrelid, k, true) FROM generate_series(1, i.indnkeyatts) k), pg_get_expr(i.indpred, i.indrelid)"
+    " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = :oid ORDER BY c.relname"
+)
+_TRIGGERS = text("SELECT tgname FROM pg_trigger WHERE tgrelid = :oid AND NOT tgisinternal ORDER BY tgname")
+_CONSTRAINTS = text("SELECT conname, contype::text FROM pg_constraint WHERE conrelid = :oid OR (confrelid = :oid AND contype = 'f') ORDER BY conname")
+
+
+@compiles(Hash, "postgresql")
+def _hash(type_: Hash, compiler: Any, **kw: Any) -> str:
+    return "bytea"
+
+
+@compiles(LongText, "postgresql")
+def _long_text(type_: LongText, compiler: Any, **kw: Any) -> str:
+    return "text"
+
+
+@compiles(Utc, "postgresql")
+def _utc(type_: Utc, compiler: Any, **kw: Any) -> str:
+    return "timestamp without time zone"
+
+
+@compiles(Text, "postgresql")
+def _text(type_: Text, compiler: Any, **kw: Any) -> str:
+    return f"character varying({type_.length})" + ("" if type_.database_collation else ' COLLATE "C"')
+
+
+@compiles(Physical, "postgresql")
+def _physical(type_: Physical, compiler: Any, **kw: Any) -> str:
+    plan = type_.plan
+    if type_.staged and plan.family is Family.UUID:
+        return 'text COLLATE "C"'
+    return plan.embedded_type + (' COLLATE "C"' if plan.key and plan.family is Family.TEXT else "")
+
+
+@compiles(Count, "postgresql")
+def _count(element: Count, compiler: Any, **kw: Any) -> str:
+    return f"count({compiler.process(element.clauses, **kw) or '*'})"
+
+
+@compiles(Now, "postgresql")
+def _now(element: Now, compiler: Any, **kw: Any) -> str:
+    return "(clock_timestamp() AT TIME ZONE 'UTC')"
+
+
+@compiles(Wire, "postgresql")
+def _wire(element: Wire, compiler: Any, **kw: Any) -> str:
+    inner = compiler.process(element.operands[0], **kw)
+    return f"CAST({inner} AS uuid)" if element.family is Family.UUID else str(inner)
+
+
+@compiles(Differs, "postgresql")
+def _differs(element: Differs, compiler: Any, **kw: Any) -> str:
+    left, right = (compiler.process(operand, **kw) for operand in element.operands)
+    wrap = {Family.TEXT: '{} COLLATE "C"', Family.REAL: "float4send({})", Family.DOUBLE: "float8send({})"}.get(element.family, "{}")
+    return f"({wrap.format(left)} IS DISTINCT FROM {wrap.format(right)})"
+
+
+_FINGERPRINTS: dict[Family, str] = {
+    Family.BOOLEAN: "sum({}::integer)",
+    Family.TEXT: "sum(octet_length({}))",
+    Family.UUID: "sum(octet_length({}))",
+    Family.BINARY: "sum(octet_length({}))",
+    Family.DATE: "sum({} - DATE '1970-01-01')",
+    Family.TIME: "sum(extract(epoch FROM {}) * 1000000)",
+    Family.TIMESTAMP: "sum(extract(epoch FROM {}) * 1000000)",
+    Family.TIMESTAMPTZ: "sum(extract(epoch FROM {}) * 1000000)",
+    Family.REAL: "sum(('x' || encode(float4send({}), 'hex'))::bit(32)::integer)",
+    Family.DOUBLE: "sum(('x' || encode(float8send({}), 'hex'))::bit(64)::bigint)",
+}
+
+
+@compiles(Fingerprint, "postgresql")
+def _fingerprint(element: Fingerprint, compiler: Any, **kw: Any) -> str:
+    inner = compiler.process(element.operands[0], **kw)
+    form = _FINGERPRINTS.get(element.family, "sum({})")
+    if element.family is Family.DECIMAL and (element.plan.precision or 0) > 28:
+        form = "sum(sign({}))"
+    return f"CAST(coalesce({form.format(inner)}, 0) AS numeric)"
+
+

@@ -1,0 +1,127 @@
+"""One database session on the target side: labelled statements, drained results, typed errors.
+
+Every statement, commit and bulk load passes :func:`observe`, where tests stop, kill or break it and where golden T-SQL is recorded;
+in production nobody listens. Imports contracts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, Executable, Row, text
+from sqlalchemy.exc import DBAPIError
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation
+
+Phase = Literal["before", "after"]
+
+
+class Event(NamedTuple):
+    """One thing a session is about to do, or has done.
+
+    :param label: stable name of the step, for example ``finalize.insert``.
+    :param statement: the executable, or None for a bulk load.
+    """
+
+    phase: Phase
+    label: str
+    statement: Executable | None
+
+
+OBSERVERS: list[Callable[[Event], None]] = []
+
+
+def notify(phase: Phase, label: str, statement: Executable | None = None) -> None:
+    """Tell every observer; what an observer raises is raised here."""
+    for observer in OBSERVERS:
+        observer(Event(phase, label, statement))
+
+
+@contextmanager
+def observe(label: str, statement: Executable | None = None) -> Iterator[None]:
+    """Tell the observers before and, when nothing was raised, after."""
+    notify("before", label, statement)
+    yield
+    notify("after", label, statement)
+
+
+Translate = Callable[[BaseException, str], XminError]
+
+
+class Session:
+    """One connection in driver autocommit; transactions are explicit statements of the engine.
+
+    :param connection: an open SQLAlchemy connection with its schema translation set.
+    :param translate: turns a driver error into a typed one without vendor text.
+    :param cancel: interrupts the running statement when the run is cancelled.
+    """
+
+    def __init__(self, connection: Connection, *, translate: Translate, cancel: Cancellation, interrupt: Callable[[Any], None]) -> None:
+        self.connection = connection
+        self._translate = translate
+        self._cancel = cancel
+        driver = connection.connection.driver_connection
+        self._unregister = cancel.on_cancel(lambda: interrupt(driver))
+
+    def execute(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> int:
+        """Run a statement that returns no rows; returns the server's row count."""
+        with self._step(label, statement):
+            result = self.connection.execute(statement, params or {})
+            count = result.rowcount
+            self._drain(result)
+            return int(count)
+
+    def rows(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> list[Row[Any]]:
+        """Run a query; returns all of its rows: callers ask for few."""
+        with self._step(label, statement):
+            result = self.connection.execute(statement, params or {})
+            rows = list(result.fetchall())
+            self._drain(result)
+            return rows
+
+    def first(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> Row[Any] | None:
+        """The first row of a query, or None."""
+        rows = self.rows(label, statement, params)
+        return rows[0] if rows else None
+
+    def scalar(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> Any:
+        """The first column of the first row, or None."""
+        row = self.first(label, statement, params)
+        return None if row is None else row[0]
+
+    def command(self, label: str, sql: str, params: Mapping[str, Any] | None = None) -> int:
+        """Run an engine's own control statement, such as BEGIN."""
+        return self.execute(label, text(sql), params)
+
+    def close(self) -> None:
+        """Close the connection; an open transaction rolls back."""
+        self._unregister()
+        try:
+            self.connection.close()
+        except DBAPIError:
+            self.connection.invalidate()
+
+    @contextmanager
+    def _step(self, label: str, statement: Executable) -> Iterator[None]:
+        self._cancel.check()
+        with observe(label, statement):
+            try:
+                yield
+            except DBAPIError as error:
+                if self._cancel.cancelled:
+                    raise XminError("run.cancelled", f"The run was cancelled during {label}.") from None
+                # The driver's text may quote business values; only its class and codes go on.
+                raise self._translate(error.orig or error, label) from None
+
+    @staticmethod
+    def _drain(result: Any) -> None:
+        # On SQL Server an error can hide behind the first result until the later ones are read.
+        cursor = getattr(result, "cursor", None)
+        nextset = getattr(cursor, "nextset", None)
+        if cursor is None or nextset is None:
+            return
+        while nextset():
+            pass

@@ -1,0 +1,89 @@
+"""The target table's shape: does the live table hold exactly what this route writes, and nothing that would interfere?
+
+``check`` reports the differences, a run refuses on them before any row moves. Imports contracts and the target's own modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_dpone_xmin.contracts.columns import Family, Projection
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.route import IS_DELETED, DeleteMode, Route
+from airflow_dpone_xmin.target.ddl import type_text
+from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.facts import TableFacts
+from airflow_dpone_xmin.target.tables import target_table
+
+
+def key_types(facts: TableFacts, route: Route) -> list[tuple[str, str]]:
+    """(column, physical type) of the key, from the live target.
+
+    :raises XminError: ``DPONE_TARGET_UNSUPPORTED`` when a key column is missing.
+    """
+    types = []
+    for name in route.key:
+        column = facts.column(name)
+        if column is None:
+            raise XminError("DPONE_TARGET_UNSUPPORTED", f"{route.layout.target.display} has no key column {name}.", details={"column": name})
+        types.append((name, column.type))
+    return types
+
+
+def require_shape(engine: Engine, facts: TableFacts, route: Route, projection: Projection) -> None:
+    """:raises XminError: ``DPONE_TARGET_UNSUPPORTED`` naming every difference."""
+    differences = list(shape_differences(engine, facts, route, projection))
+    if differences:
+        raise XminError(
+            "DPONE_TARGET_UNSUPPORTED", f"{route.layout.target.display}: {differences[0]}"
+            + (f" (and {len(differences) - 1} more)" if len(differences) > 1 else "") + ".",
+            details={"differences": differences},
+        )
+
+
+def shape_differences(engine: Engine, facts: TableFacts, route: Route, projection: Projection) -> Iterator[str]:
+    """Differences as readable sentences, in column order."""
+    mode = route.delete_mode
+    wanted = target_table(route.layout.target.name, projection, mode)
+    for column in wanted.columns:
+        live = facts.column(column.name)
+        expected = type_text(engine, column)
+        if live is None:
+            yield f"column {column.name} {expected} is missing"
+        elif live.type != expected:
+            yield f"column {column.name} is {live.type}, expected {expected}"
+        elif live.nullable is False and column.nullable:
+            yield f"column {column.name} is NOT NULL, but the source may deliver NULL"
+        elif live.computed or live.identity:
+            yield f"column {column.name} is computed or an identity"
+    yield from _key_differences(engine, facts, projection)
+    yield from _foreign_parts(facts, {column.name for column in wanted.columns}, mode)
+
+
+def _key_differences(engine: Engine, facts: TableFacts, projection: Projection) -> Iterator[str]:
+    key = projection.key
+    if not any(index.unique and index.filter is None and set(index.columns) == set(key) for index in facts.indexes):
+        yield f"no unique index covers exactly the key ({', '.join(key)})"
+    collation = engine.key_collation
+    for plan in projection.key_columns:
+        live = facts.column(plan.name)
+        if plan.family is Family.TEXT and live is not None and (live.collation or "").lower() != collation.lower():
+            yield f"key column {plan.name} has collation {live.collation or 'default'}, expected {collation}"
+
+
+def _foreign_parts(facts: TableFacts, ours: set[str], mode: DeleteMode) -> Iterator[str]:
+    """What is not ours and could refuse, change or silently add something."""
+    for column in facts.columns:
+        flag = column.name == IS_DELETED and mode is DeleteMode.TIMESTAMP_AND_FLAG
+        if flag and not column.computed:
+            yield f"column {IS_DELETED} must be computed from the timestamp"
+        elif column.name not in ours and not flag:
+            yield f"column {column.name} is neither a source column nor one of this product's"
+    if mode is DeleteMode.TIMESTAMP_AND_FLAG and facts.column(IS_DELETED) is None:
+        yield f"column {IS_DELETED} is missing"
+    for index in facts.indexes:
+        if index.unique and index.filter is None and not index.primary:
+            yield f"unique index {index.name} is not filtered on active rows"
+    for kind, names in (("trigger", facts.triggers), ("foreign key", facts.foreign_keys), ("check constraint", facts.checks)):
+        for name in names:
+            yield f"{kind} {name} is not ours"

@@ -1,0 +1,152 @@
+"""SQL building blocks that both engines share: types and expressions whose spelling differs, named once.
+
+A statement is built from these and SQLAlchemy Core; ``target/mssql.py`` and ``target/postgres.py`` register how each is spelled.
+Nothing here knows a dialect. Imports contracts only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, ColumnElement, DateTime, Uuid
+from sqlalchemy.sql.expression import FunctionElement
+from sqlalchemy.types import TypeEngine, UserDefinedType
+
+from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family
+
+TARGET = "target"
+TARGET_DBO = "dbo"
+STAGING = "staging"
+STATE = "state"
+"""Logical schemas; a session translates them."""
+
+KEY_COLLATION = "Latin1_General_100_BIN2"
+"""Collation of text keys on SQL Server; ``C`` on the embedded engine."""
+
+
+class Hash(UserDefinedType[bytes]):
+    """A SHA-256 digest: ``binary(32)``."""
+
+    cache_ok = True
+
+
+class LongText(UserDefinedType[str]):
+    """Unbounded text: ``nvarchar(max)``."""
+
+    cache_ok = True
+
+
+class Utc(UserDefinedType[Any]):
+    """A UTC instant without offset, microseconds: ``datetime2(6)``."""
+
+    cache_ok = True
+
+
+class Text(UserDefinedType[str]):
+    """Bounded catalog text, compared by bytes unless it follows the database's collation.
+
+    :param length: UTF-16 code units.
+    :param database_collation: names that must follow the database's own rules of equality (``dpone_target_identity``).
+    """
+
+    cache_ok = True
+
+    def __init__(self, length: int, database_collation: bool = False) -> None:
+        self.length = length
+        self.database_collation = database_collation
+
+
+Guid = Uuid(as_uuid=True)
+Flag = Boolean(create_constraint=False)
+
+
+class Physical(UserDefinedType[Any]):
+    """A column type as ``policy/types.py`` decided it, for the target table or for a staging table.
+
+    :param staged: the staging form: uuid as text, timestamptz as UTC datetime2 on SQL Server.
+    """
+
+    cache_ok = True
+
+    def __init__(self, plan: ColumnPlan, staged: bool = False) -> None:
+        self.plan = plan
+        self.staged = staged
+
+    @property
+    def _static_cache_key(self) -> Any:  # the plan is frozen and hashable
+        return (Physical, self.plan, self.staged)
+
+
+class Count(FunctionElement[int]):
+    """``COUNT_BIG``: 64 bits on SQL Server too; of all rows, or of one column's non-NULL values."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "count_rows"
+
+
+class Now(FunctionElement[Any]):
+    """The server's UTC clock, microseconds."""
+
+    type = DateTime()
+    inherit_cache = True
+    name = "utc_now"
+
+
+class _Planned(FunctionElement[Any]):
+    """An expression whose spelling depends on a column's family."""
+
+    inherit_cache = True
+
+    def __init__(self, family: Family, *operands: ColumnElement[Any]) -> None:
+        self.family = family
+        super().__init__(*operands)
+
+    @property
+    def operands(self) -> list[ColumnElement[Any]]:
+        """The operand expressions in order."""
+        return list(self.clauses)
+
+
+class Differs(_Planned):
+    """Whether two values differ to the byte, whatever a collation says; NULL is a value."""
+
+    type = Boolean()
+    inherit_cache = False
+    name = "differs"
+
+
+class Wire(_Planned):
+    """A staged value as the target column's type: uuid from text, timestamptz from UTC."""
+
+    inherit_cache = False
+    name = "wire"
+
+    def __init__(self, family: Family, *operands: ColumnElement[Any], type_: TypeEngine[Any] | None = None) -> None:
+        super().__init__(family, *operands)
+        if type_ is not None:
+            self.type = type_
+
+
+class Fingerprint(_Planned):
+    """The per-type checksum of a staged column: a sum of 38 decimal digits (DESIGN "Column fingerprints")."""
+
+    inherit_cache = False
+    name = "fingerprint"
+
+    def __init__(self, plan: ColumnPlan, operand: ColumnElement[Any]) -> None:
+        super().__init__(plan.family, operand)
+        self.plan = plan
+
+
+def wire(plan: ColumnPlan, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The staged *column* as the target's type; the column itself where both forms are one."""
+    if plan.family in (Family.UUID, Family.TIMESTAMPTZ):
+        return Wire(plan.family, column, type_=Physical(plan))
+    return column
+
+
+__all__ = [
+    "KEY_COLLATION", "STAGING", "STATE", "TARGET", "TARGET_DBO", "Count", "Differs", "Fingerprint", "Flag", "Guid", "Hash",
+    "LongText", "Now", "Physical", "Text", "Utc", "Wire", "wire",
+]

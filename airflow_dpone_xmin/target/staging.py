@@ -1,0 +1,232 @@
+"""Staging: load an artifact under a lease, then prove set-wise that the server holds exactly what was extracted.
+
+The proofs (DESIGN step 5): driver count and server count against the artifact, column fingerprints, a unique index on the key built
+after the load, no NULL or space-padded key, delta ⊆ keys. Imports contracts, artifacts and the target's own modules.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from sqlalchemy import exists, or_, select
+
+from airflow_dpone_xmin.artifacts.reader import ArtifactStream
+from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
+from airflow_dpone_xmin.contracts.envelope import Artifact, Envelope
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
+from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.fingerprint import Fingerprints
+from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.sql import Count, Fingerprint
+from airflow_dpone_xmin.target.tables import Stage, stage_table
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The staged extraction.
+
+    :param rows: delta or full rows.
+    :param keys: the complete key snapshot: its own stage, or ``rows`` when the payload is full; None when the route never deletes
+        and the payload is a delta.
+    """
+
+    rows: Stage
+    keys: Stage | None
+    rows_count: int
+    keys_count: int | None
+
+
+class StagingLease:
+    """A session of its own whose application lock marks a load as alive; checked around every staging step."""
+
+    def __init__(self, engine: Engine, session: Session, load_id: UUID) -> None:
+        self._engine, self._session = engine, session
+        self.resource = lease_resource(load_id)
+        engine.take_lease(session, resource=self.resource)
+        self._identity = engine.session_facts(session)
+
+    def check(self) -> None:
+        """:raises XminError: ``mssql_transaction.staging_lease_lost`` when the session was evicted or replaced."""
+        try:
+            same = self._engine.session_facts(self._session) == self._identity
+            held = same and self._engine.holds_lease(self._session, resource=self.resource)
+        except XminError as error:
+            if error.code == "run.cancelled":
+                raise
+            held = False
+        if not held:
+            raise XminError("mssql_transaction.staging_lease_lost", "The staging session no longer holds its lease.")
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Check before and after one staging step."""
+        self.check()
+        yield
+        self.check()
+
+
+def lease_resource(load_id: UUID) -> str:
+    """Application lock of a load's staging tables and artifacts."""
+    return f"dpone:load:{load_id.hex}"
+
+
+def stage_envelope(
+    engine: Engine, session: Session, envelope: Envelope, *, load_id: UUID, lease: StagingLease, progress: Listener, cancel: Cancellation
+) -> Staged:
+    """Load and prove the envelope's artifacts.
+
+    :param session: session in the staging database, used for DDL and proofs.
+    :raises XminError: ``staging.*``, ``storage.artifact_altered`` or the engine's own codes; nothing but staging was touched.
+    """
+    projection = envelope.projection
+    rows = _load(
+        engine, session, envelope.rows_artifact, stage_table(load_id, "rows", columns=projection.columns, key=projection.key),
+        lease=lease, progress=progress, cancel=cancel,
+    )
+    keys_artifact = envelope.keys_artifact
+    if keys_artifact is None:
+        full = envelope.payload.value == "full"
+        count = envelope.rows_artifact.rows
+        return Staged(rows=rows, keys=rows if full else None, rows_count=count, keys_count=count if full else None)
+    key_plans = _plans(projection, keys_artifact)
+    keys = _load(
+        engine, session, keys_artifact, stage_table(load_id, "keys", columns=key_plans, key=projection.key),
+        lease=lease, progress=progress, cancel=cancel,
+    )
+    with lease.around():
+        _prove_subset(session, rows, keys)
+    return Staged(rows=rows, keys=keys, rows_count=envelope.rows_artifact.rows, keys_count=keys_artifact.rows)
+
+
+def sweep(engine: Engine, session: Session, *, keep: UUID) -> int:
+    """Drop what killed attempts left: staging tables whose lease nobody holds. Returns how many."""
+    dead = []
+    for load_id in engine.list_stages(session):
+        if load_id == keep:
+            continue
+        resource = lease_resource(load_id)
+        try:
+            engine.take_lease(session, resource=resource)
+        except XminError as error:
+            if error.code != "invocation.attempt_conflict":
+                raise
+            continue
+        dead.append((load_id, resource))
+    dropped = engine.drop_stages(session, [load_id for load_id, _ in dead])
+    for _, resource in dead:
+        engine.release(session, resource=resource)
+    return dropped
+
+
+def _plans(projection: Projection, artifact: Artifact) -> tuple[ColumnPlan, ...]:
+    by_name = {plan.name: plan for plan in projection.columns}
+    return tuple(by_name[name] for name in artifact.columns)
+
+
+def _load(
+    engine: Engine, session: Session, artifact: Artifact, stage: Stage, *, lease: StagingLease, progress: Listener, cancel: Cancellation
+) -> Stage:
+    seen = Fingerprints(plans=stage.columns, text_units=engine.text_units)
+    started = time.monotonic()
+    with lease.around():
+        engine.create_stage(session, stage)
+    with lease.around():
+        count = _bulk_load(engine, artifact, stage, seen, cancel=cancel)
+    if seen.rows != artifact.rows or count not in (-1, artifact.rows):
+        raise XminError(
+            "staging.proof_failed", "The bulk load's row count differs from the artifact's.",
+            details={"artifact_rows": artifact.rows, "sent_rows": seen.rows, "driver_rows": count},
+        )
+    with lease.around():
+        _prove_content(session, stage, seen)
+    with lease.around():
+        engine.index_stage(session, stage)
+    suffix = "ROWS" if len(stage.columns) > len(stage.key) else "KEYS"
+    progress(Progress(f"STAGE_{suffix}_COMPLETE", rows=artifact.rows, bytes=artifact.size, seconds=time.monotonic() - started))
+    return stage
+
+
+def _bulk_load(engine: Engine, artifact: Artifact, stage: Stage, seen: Fingerprints, *, cancel: Cancellation) -> int:
+    stream = ArtifactStream(artifact)
+    try:
+        count = engine.bulk_load(stage, _wired(engine, stream, stage, seen, cancel=cancel), cancel=cancel)
+    except XminError:
+        # A loader reports the producer's failure as its own; the producer's is the cause.
+        if stream.failure is not None:
+            raise stream.failure from None
+        raise
+    finally:
+        stream.close()
+    stream.check()
+    return count
+
+
+def _wired(engine: Engine, stream: ArtifactStream, stage: Stage, seen: Fingerprints, *, cancel: Cancellation) -> pa.RecordBatchReader:
+    """The artifact's batches in the types that the bulk loader wants, counted as they pass."""
+    fields = []
+    for plan in stage.columns:
+        field = stream.schema.field(plan.name)
+        wanted = engine.wire_type(plan)
+        fields.append(field.with_type(wanted) if wanted is not None else field)
+    schema = pa.schema(fields)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in stream.reader:
+            cancel.check()
+            yield pa.RecordBatch.from_arrays([_cast(batch.column(field.name), field.type) for field in schema], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, seen.following(batches()))
+
+
+def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return values if values.type == wanted else values.cast(wanted)
+
+
+def _prove_content(session: Session, stage: Stage, seen: Fingerprints) -> None:
+    """Server-side counts, NULL counts and sums against those of the Arrow side, in one scan."""
+    table = stage.table
+    wanted: list[Any] = [Count().label("n")]
+    for index, plan in enumerate(stage.columns):
+        column = table.c[plan.name]
+        wanted.append(Count(column).label(f"v{index}"))
+        wanted.append(Fingerprint(plan, column).label(f"s{index}"))
+    row = session.first("stage.prove", select(*wanted).select_from(table))
+    assert row is not None
+    wrong = ["row count"] if row[0] != seen.rows else []
+    for index, plan in enumerate(stage.columns):
+        nulls = seen.rows - int(row[1 + 2 * index])
+        if nulls != seen.nulls.get(plan.name, 0):
+            wrong.append(f"{plan.name}: NULL count")
+        if Decimal(row[2 + 2 * index]) != Decimal(seen.sums.get(plan.name, 0)):
+            wrong.append(f"{plan.name}: fingerprint")
+    if wrong:
+        raise XminError("staging.proof_failed", "The staged rows differ from the artifact.", details={"differences": wrong})
+    _prove_keys(session, stage)
+
+
+def _prove_keys(session: Session, stage: Stage) -> None:
+    """No key is padded: SQL Server would take ``'a'`` and ``'a '`` for one (NULL is refused by the heap itself)."""
+    padded = [stage.table.c[plan.name].like("% ") for plan in stage.columns if plan.key and plan.family is Family.TEXT]
+    if not padded:
+        return
+    if session.scalar("stage.padded", select(Count()).select_from(stage.table).where(or_(*padded))):
+        raise XminError("staging.key_invalid", "A text key ends in a space.", details={"key": list(stage.key)})
+
+
+def _prove_subset(session: Session, rows: Stage, keys: Stage) -> None:
+    """Every delta row's key is in the key snapshot: both came from one snapshot."""
+    match = [rows.table.c[name] == keys.table.c[name] for name in rows.key]
+    orphans = session.scalar(
+        "stage.subset",
+        select(Count()).select_from(rows.table).where(~exists(select(1).select_from(keys.table).where(*match))),
+    )
+    if orphans:
+        raise XminError("staging.proof_failed", "The delta holds keys that its own key snapshot lacks.", details={"rows": int(orphans)})
