@@ -1,7 +1,9 @@
 # `make demo` and `make test` need Python 3.11 or newer with venv, and nothing else: they build .venv themselves.
 # VENV=path uses another environment; an environment that is already active is not touched.
 
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# the first interpreter that really starts and is new enough
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$name; break; }; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
@@ -10,6 +12,9 @@ PYTEST_ARGS ?=
 
 demo: $(VENV)/.demo
 	$(BIN)/dpone-xmin demo
+
+# Airflow writes its configuration to a home directory of its own
+test nightly: export AIRFLOW_HOME ?= $(abspath $(VENV))/airflow
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -m "not nightly" $(PYTEST_ARGS)
@@ -25,7 +30,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 $(BIN)/uv:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 …" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 …" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "On Debian: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 

@@ -1,13 +1,16 @@
 """What every command shares: the common options, the registry, the endpoints, and one place where errors end.
 
 A command is written as ``@app.command("name")`` over ``@command`` over a function whose first parameter is :class:`CliContext`;
-:func:`command` adds the common options to its signature. Imports typer, the standard library and contracts.errors; the rest lazily.
+:func:`command` adds the common options to its signature. Commands print through ``context.output`` only. Imports typer, the standard
+library and contracts.errors; the rest lazily.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import sys
 import traceback
 import typing
 from collections.abc import Callable
@@ -92,9 +95,7 @@ class CliContext:
         """Options, environment variables and Airflow's configuration, in this order."""
         from airflow_dpone_xmin.runtime.settings import resolve_settings
 
-        return resolve_settings(
-            registry=self.options.registry, trusted_keys=self.options.trusted_key, environment=self.options.environment
-        )
+        return resolve_settings(registry=self.options.registry, trusted_keys=self.options.trusted_key, environment=self.options.environment)
 
     @cached_property
     def registry(self) -> VerifiedRegistry:
@@ -121,9 +122,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     :param function: its first parameter is the :class:`CliContext`; the others are its own typer parameters.
     """
     hints = typing.get_type_hints(function, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[parameter.name]) for parameter in list(inspect.signature(function).parameters.values())[1:]
-    ]
+    own = [parameter.replace(annotation=hints[parameter.name]) for parameter in list(inspect.signature(function).parameters.values())[1:]]
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, annotation, default in (
@@ -155,10 +154,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _guarded(function: Callable[..., None], context: CliContext, values: dict[str, Any]) -> None:
+    output = context.output  # before the redirection: it keeps the real stdout
     try:
-        function(context, **values)
+        with contextlib.redirect_stdout(sys.stderr):  # Airflow logs to stdout, which belongs to the result
+            function(context, **values)
     except XminError as error:
-        context.output.error(error)
+        output.error(error)
         raise typer.Exit(exit_code(error)) from None
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
@@ -168,5 +169,5 @@ def _guarded(function: Callable[..., None], context: CliContext, values: dict[st
         if context.options.debug:
             traceback.print_exc()
         unexpected = XminError("run.unexpected", f"An unexpected {type(fault).__name__}; its text is withheld, it may hold secrets.")
-        context.output.error(unexpected)
+        output.error(unexpected)
         raise typer.Exit(exit_code(unexpected)) from None

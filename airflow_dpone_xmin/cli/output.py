@@ -16,7 +16,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 from uuid import UUID
 
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -49,6 +49,7 @@ class Output:
 
     def __init__(self, format: OutputFormat = OutputFormat.HUMAN) -> None:
         self.format = format
+        self._stdout = sys.stdout  # kept, since commands run with stdout redirected: libraries print to it, too
 
     @property
     def is_json(self) -> bool:
@@ -58,12 +59,12 @@ class Output:
     @cached_property
     def console(self) -> Console:
         """Standard output for people: colours and boxes only on a terminal."""
-        return _console(stderr=False)
+        return _console(self._stdout)
 
     @cached_property
     def err(self) -> Console:
         """Standard error for people."""
-        return _console(stderr=True)
+        return _console(sys.stderr)
 
     def result(self, data: Mapping[str, Any], human: Callable[[Console], None]) -> None:
         """Print the result of a command.
@@ -72,8 +73,7 @@ class Output:
         :param human: prints the same for people.
         """
         if self.is_json:
-            sys.stdout.write(to_json(data) + "\n")
-            sys.stdout.flush()
+            self._write(data)
         else:
             human(self.console)
 
@@ -85,10 +85,13 @@ class Output:
     def error(self, error: XminError) -> None:
         """Print a refusal or failure."""
         if self.is_json:
-            sys.stdout.write(to_json({"error": error.to_dict()}) + "\n")
-            sys.stdout.flush()
+            self._write({"error": error.to_dict()})
         else:
             print_error(self.err, error)
+
+    def _write(self, data: object) -> None:
+        self._stdout.write(to_json(data) + "\n")
+        self._stdout.flush()
 
 
 def exit_code(error: XminError) -> int:
@@ -149,11 +152,11 @@ def print_facts(console: Console, facts: Mapping[str, object], *, title: str | N
         console.print(Text(f"{name:<{width}}  ", style="dim").append(clean(_brief(value)), style="default"), soft_wrap=True)
 
 
-def _console(*, stderr: bool) -> Console:
+def _console(file: TextIO) -> Console:
     from rich.console import Console
 
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=240)
+    console = Console(file=file, highlight=False)
+    return console if console.is_terminal else Console(file=file, highlight=False, width=240)
 
 
 def _brief(value: object) -> str:

@@ -67,7 +67,7 @@ def _text(plan: ColumnPlan, name: str, first: str | None, second: int | None) ->
 
 def _number(plan: ColumnPlan, name: str, first: str | None, second: int | None) -> ColumnPlan | None:
     if plan.family in _INTEGERS:
-        own, _, digits = _INTEGERS[plan.family]
+        _, _, digits = _INTEGERS[plan.family]
         wider = {mssql: (family, embedded, size) for family, (mssql, embedded, size) in _INTEGERS.items()}
         if name in wider and first is None:
             family, embedded, size = wider[name]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from psycopg import sql
 
@@ -66,31 +65,6 @@ class ObservedAuthority:
     def topology_role(self) -> str:
         """``primary`` or ``standby``."""
         return "standby" if self.standby else "primary"
-
-    def to_document(self, *, version: int) -> dict[str, Any]:
-        """The facts in the shape of ``postgres_source_authority``, for an owner to review and sign."""
-        document: dict[str, Any] = {
-            "version": version,
-            "verification_profile": "physical_cluster" if version == 1 else "catalog_identity",
-            "topology_role": self.topology_role,
-            "database": {"canonical_name": self.database, "oid": self.database_oid},
-            "principals": {
-                "effective": {"canonical_name": self.effective, "oid": self.effective_oid},
-                "session": {"canonical_name": self.session, "oid": self.session_oid},
-            },
-            "relations": {
-                f"{r.schema}.{r.relation}": {
-                    "schema": r.schema,
-                    "relation": r.relation,
-                    "namespace_oid": r.namespace_oid,
-                    "relation_oid": r.relation_oid,
-                }
-                for r in self.relations
-            },
-        }
-        if version == 1:
-            document |= {"system_identifier": self.system_identifier, "timeline_id": self.timeline_id}
-        return document
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a route's source half would meet: facts and every refusal at once, for ``check``, ``plan``, ``ddl render`` and discovery.
+"""What a route's source half would meet: facts and every refusal at once, for ``check``, ``plan`` and ``ddl render``.
 
 Takes no lock and moves no data; what it finds is what :func:`airflow_dpone_xmin.source.extract.extract` would raise. Imports contracts and
 its sibling modules.
@@ -6,7 +6,6 @@ its sibling modules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from psycopg import sql
@@ -17,7 +16,7 @@ from airflow_dpone_xmin.contracts.envelope import Horizons, SourceIdentity
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.source import SourceRequest
-from airflow_dpone_xmin.source.authority import ObservedAuthority, PinRow, authority_refusals, compare, observe
+from airflow_dpone_xmin.source.authority import PinRow, authority_refusals, compare, observe
 from airflow_dpone_xmin.source.boundary import begin_read_only, missing_grants, permission_denied, read_horizons, resolve, server_version
 from airflow_dpone_xmin.source.projection import read_projection
 from airflow_dpone_xmin.source.relation import leaves_of, relation_facts, relation_refusals
@@ -100,29 +99,6 @@ def describe(endpoint: Endpoint, request: SourceRequest, *, cancel: Cancellation
             horizons=horizons,
             findings=tuple(findings),
         )
-
-
-def discover(
-    endpoint: Endpoint, relations: Sequence[tuple[str, str]], *, version: int, cancel: Cancellation | None = None
-) -> ObservedAuthority:
-    """Observe the pins of *relations* for an owner to review and sign; runtime never uses the result as authority.
-
-    :param relations: canonical (schema, relation) names.
-    :param version: 1 ``physical_cluster`` or 2 ``catalog_identity``.
-    :raises XminError: ``postgres_source.relation_missing``, ``postgres_source_authority.metadata_permission_denied``.
-    """
-    with _short_session(endpoint, cancel) as session:
-        begin_read_only(session, version=server_version(session), lock_timeout_seconds=10.0)
-        observed = observe(session, relations, version=version)
-        session.execute(sql.SQL("ROLLBACK"))
-    for relation in observed.relations:
-        if relation.relation_oid is None:
-            name = f"{relation.schema}.{relation.relation}"
-            raise XminError("postgres_source.relation_missing", f"{name} does not exist.", details={"relation": name})
-    if observed.missing_functions:
-        functions = ", ".join(observed.missing_functions)
-        raise XminError("postgres_source_authority.metadata_permission_denied", f"The role may not execute {functions}.")
-    return observed
 
 
 def _short_session(endpoint: Endpoint, cancel: Cancellation | None) -> Session:

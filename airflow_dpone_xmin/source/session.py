@@ -31,7 +31,7 @@ _DEFAULTS: Mapping[str, str] = {
     "keepalives_count": "3",
     "application_name": "dpone-xmin",
 }
-_STREAM_BATCH_BYTES = 8 * 1024 * 1024
+_STREAM_BATCH_BYTES = 16 * 1024 * 1024
 _CANCEL_INTERVAL_SECONDS = 0.25
 
 #: SQLSTATE, or its two-character class → code (PostgreSQL appendix A).
@@ -61,7 +61,7 @@ _CONNECT_DENIED = re.compile(r"permission denied for database|CONNECT privilege"
 
 
 def conninfo_of(endpoint: Endpoint) -> str:
-    """libpq connection string of *endpoint*, composed by psycopg; options in ``extra`` that libpq does not know are left to others."""
+    """The endpoint as a connection string of libpq, composed by psycopg; ``extra`` options that libpq does not know are left out."""
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     options = {name: str(value) for name, value in endpoint.extra.items() if name in known and value is not None}
     named = {

@@ -68,7 +68,7 @@ def verify_session_pair(target: SessionFacts, state: SessionFacts) -> None:
 
 
 _REASONS = {
-    "canonical name": "authority_mismatch", "database_id": "authority_mismatch", "create_token": "authority_mismatch",
+    "metadata right": "metadata_permission_denied", "canonical name": "authority_mismatch", "database_id": "authority_mismatch", "create_token": "authority_mismatch",
     "database_guid": "authority_mismatch", "online": "unavailable", "multi_user": "unavailable", "access": "access_denied",
 }
 
@@ -90,6 +90,7 @@ def _compare(role: Role, name: str, authority: DatabaseAuthority, seen: Observed
     live = (seen.database_id, seen.create_token, seen.database_guid)
     pins = next((p for p in sets if (p.database_id, p.create_token, p.database_guid) == live), sets[0])
     rows = [
+        ("metadata right", "True", str(seen.metadata_visible)),
         ("canonical name", name, seen.name),
         ("database_id", str(pins.database_id), str(seen.database_id)),
         ("create_token", pins.create_token, seen.create_token),

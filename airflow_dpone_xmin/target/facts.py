@@ -55,6 +55,7 @@ class ObservedDatabase:
     online: bool = True
     multi_user: bool = True
     has_access: bool = True
+    metadata_visible: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The embedded engine: PostgreSQL standing in for SQL Server, with true transactions, locks and crashes.
 
 Target, staging and state are schemas of one database: it has no cross-database transaction. Imports contracts and the target's own
-modules; every PostgreSQL spelling of the target side is here or in ``target/postgres_ddl.py``.
+modules; expressions are spelled in ``target/postgres_sql.py``, DDL in ``target/postgres_ddl.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 import pyarrow as pa
 from sqlalchemy import URL, Dialect, Table, create_engine, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
@@ -23,10 +22,11 @@ from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.engine import Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts
 from airflow_dpone_xmin.target.session import Session, observe
-from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, Count, Differs, Fingerprint, Hash, LongText, Now, Physical, Text, Utc, Wire
+from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
 
 _LOST = ("57P01", "57P02", "57P03", "08000", "08003", "08006", "08001", "08004")
@@ -70,7 +70,7 @@ class PostgresEngine:
             raise self.translate(error.orig or error, "connect") from None
         translation = {logical: self.namespace(logical).schema for logical in (TARGET, TARGET_DBO, STAGING, STATE)}
         connection = connection.execution_options(schema_translate_map=translation, preserve_rowcount=True)
-        session = Session(connection, translate=self.translate, cancel=cancel, interrupt=lambda driver: driver.cancel_safe(timeout=5.0))
+        session = Session(connection, translate=self.translate, cancel=cancel, interrupt=lambda driver, _: driver.cancel_safe(timeout=5.0))
         session.command("session.pins", "SET TIME ZONE 'UTC'")
         return session
 
@@ -327,79 +327,3 @@ _INDEXES = text(
 )
 _TRIGGERS = text("SELECT tgname FROM pg_trigger WHERE tgrelid = :oid AND NOT tgisinternal ORDER BY tgname")
 _CONSTRAINTS = text("SELECT conname, contype::text FROM pg_constraint WHERE conrelid = :oid OR (confrelid = :oid AND contype = 'f') ORDER BY conname")
-
-
-@compiles(Hash, "postgresql")
-def _hash(type_: Hash, compiler: Any, **kw: Any) -> str:
-    return "bytea"
-
-
-@compiles(LongText, "postgresql")
-def _long_text(type_: LongText, compiler: Any, **kw: Any) -> str:
-    return "text"
-
-
-@compiles(Utc, "postgresql")
-def _utc(type_: Utc, compiler: Any, **kw: Any) -> str:
-    return "timestamp without time zone"
-
-
-@compiles(Text, "postgresql")
-def _text(type_: Text, compiler: Any, **kw: Any) -> str:
-    return f"character varying({type_.length})" + ("" if type_.database_collation else ' COLLATE "C"')
-
-
-@compiles(Physical, "postgresql")
-def _physical(type_: Physical, compiler: Any, **kw: Any) -> str:
-    plan = type_.plan
-    if type_.staged and plan.family is Family.UUID:
-        return 'text COLLATE "C"'
-    return plan.embedded_type + (' COLLATE "C"' if plan.key and plan.family is Family.TEXT else "")
-
-
-@compiles(Count, "postgresql")
-def _count(element: Count, compiler: Any, **kw: Any) -> str:
-    return f"count({compiler.process(element.clauses, **kw) or '*'})"
-
-
-@compiles(Now, "postgresql")
-def _now(element: Now, compiler: Any, **kw: Any) -> str:
-    return "(clock_timestamp() AT TIME ZONE 'UTC')"
-
-
-@compiles(Wire, "postgresql")
-def _wire(element: Wire, compiler: Any, **kw: Any) -> str:
-    inner = compiler.process(element.operands[0], **kw)
-    return f"CAST({inner} AS uuid)" if element.family is Family.UUID else str(inner)
-
-
-@compiles(Differs, "postgresql")
-def _differs(element: Differs, compiler: Any, **kw: Any) -> str:
-    left, right = (compiler.process(operand, **kw) for operand in element.operands)
-    wrap = {Family.TEXT: '{} COLLATE "C"', Family.REAL: "float4send({})", Family.DOUBLE: "float8send({})"}.get(element.family, "{}")
-    return f"({wrap.format(left)} IS DISTINCT FROM {wrap.format(right)})"
-
-
-_FINGERPRINTS: dict[Family, str] = {
-    Family.BOOLEAN: "sum({}::integer)",
-    Family.TEXT: "sum(octet_length({}))",
-    Family.UUID: "sum(octet_length({}))",
-    Family.BINARY: "sum(octet_length({}))",
-    Family.DATE: "sum({} - DATE '1970-01-01')",
-    Family.TIME: "sum(extract(epoch FROM {}) * 1000000)",
-    Family.TIMESTAMP: "sum(extract(epoch FROM {}) * 1000000)",
-    Family.TIMESTAMPTZ: "sum(extract(epoch FROM {}) * 1000000)",
-    Family.REAL: "sum(('x' || encode(float4send({}), 'hex'))::bit(32)::integer)",
-    Family.DOUBLE: "sum(('x' || encode(float8send({}), 'hex'))::bit(64)::bigint)",
-}
-
-
-@compiles(Fingerprint, "postgresql")
-def _fingerprint(element: Fingerprint, compiler: Any, **kw: Any) -> str:
-    inner = compiler.process(element.operands[0], **kw)
-    form = _FINGERPRINTS.get(element.family, "sum({})")
-    if element.family is Family.DECIMAL and (element.plan.precision or 0) > 28:
-        form = "sum(sign({}))"
-    return f"CAST(coalesce({form.format(inner)}, 0) AS numeric)"
-
-

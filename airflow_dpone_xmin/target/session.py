@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Executable, Row, text
+from sqlalchemy import Connection, Executable, Row, event, text
 from sqlalchemy.exc import DBAPIError
 
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -57,14 +57,17 @@ class Session:
     :param connection: an open SQLAlchemy connection with its schema translation set.
     :param translate: turns a driver error into a typed one without vendor text.
     :param cancel: interrupts the running statement when the run is cancelled.
+    :param interrupt: called with driver connection and running cursor, from another thread; must not raise.
     """
 
-    def __init__(self, connection: Connection, *, translate: Translate, cancel: Cancellation, interrupt: Callable[[Any], None]) -> None:
+    def __init__(self, connection: Connection, *, translate: Translate, cancel: Cancellation, interrupt: Callable[[Any, Any], None]) -> None:
         self.connection = connection
         self._translate = translate
         self._cancel = cancel
+        self._cursor: Any = None
         driver = connection.connection.driver_connection
-        self._unregister = cancel.on_cancel(lambda: interrupt(driver))
+        event.listen(connection, "before_cursor_execute", self._remember)
+        self._unregister = cancel.on_cancel(lambda: interrupt(driver, self._cursor))
 
     def execute(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> int:
         """Run a statement that returns no rows; returns the server's row count."""
@@ -103,6 +106,9 @@ class Session:
             self.connection.close()
         except DBAPIError:
             self.connection.invalidate()
+
+    def _remember(self, connection: Any, cursor: Any, *_: Any) -> None:
+        self._cursor = cursor
 
     @contextmanager
     def _step(self, label: str, statement: Executable) -> Iterator[None]:

@@ -40,7 +40,9 @@ def test_a_unix_socket() -> None:
     assert (endpoint.host, endpoint.port, endpoint.database, endpoint.extra) == ("/run/pg", 5433, "db", {"sslmode": "disable"})
 
 
-@pytest.mark.parametrize("url", ["s3cret", "://s3cret", "postgresql://h:s3cret/db", "postgresql:///db?host=s3cret&host=b", "postgresql:///d?port=s3cret"])
+@pytest.mark.parametrize(
+    "url", ["s3cret", "://s3cret", "postgresql://h:s3cret/db", "postgresql:///db?host=s3cret&host=b", "postgresql:///d?port=s3cret"]
+)
 def test_a_variable_that_holds_no_url(url: str) -> None:
     with pytest.raises(XminError) as caught:
         EnvironmentEndpoints({"DPONE_CONN_DWH": url})("dwh", conn_id="x")
@@ -66,7 +68,9 @@ def test_nothing_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_airflow_connection() -> None:
-    connection = Connection(host="h", port=5, schema="db", login="u", password="p", extra_dejson={"sslmode": "require", "dpone_registry_entry": "e"})
+    connection = Connection(
+        host="h", port=5, schema="db", login="u", password="p", extra_dejson={"sslmode": "require", "dpone_registry_entry": "e"}
+    )
     endpoint = from_airflow(connection, "e")
     assert (endpoint.host, endpoint.port, endpoint.database, endpoint.user, endpoint.password) == ("h", 5, "db", "u", "p")
     assert endpoint.extra == {"sslmode": "require"}

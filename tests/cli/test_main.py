@@ -52,7 +52,13 @@ def test_help_names_the_exit_codes(cli: Cli) -> None:
 
 
 def test_usage_errors(cli: Cli) -> None:
-    for arguments in (["nosuch"], ["registry", "nosuch"], ["registry", "sign"], ["registry", "verify", "--nosuch"], ["--format", "xml", "registry"]):
+    for arguments in (
+        ["nosuch"],
+        ["registry", "nosuch"],
+        ["registry", "sign"],
+        ["registry", "verify", "--nosuch"],
+        ["--format", "xml", "registry"],
+    ):
         done = cli(*arguments)
         assert done.code == 2
         assert "Traceback" not in done.err
@@ -64,7 +70,17 @@ def test_common_options_stand_before_or_after_the_command(cli: Cli, signed: Path
     for arguments in (
         ["--registry", "r.json", "--trusted-key", "k.pub", "--format", "json", "registry", "verify"],
         ["registry", "verify", "--registry", "r.json", "--trusted-key", "k.pub", "--format", "json"],
-        ["--registry", "absent.json", "--format", "human", "registry", "verify", "--registry=r.json", "--trusted-key=k.pub", "--format=json"],
+        [
+            "--registry",
+            "absent.json",
+            "--format",
+            "human",
+            "registry",
+            "verify",
+            "--registry=r.json",
+            "--trusted-key=k.pub",
+            "--format=json",
+        ],
     ):
         assert cli(*arguments).json["serial"] == 1
 
@@ -107,6 +123,22 @@ def test_an_unexpected_fault_shows_its_type_only(cli: Cli, monkeypatch: pytest.M
     assert "s3cret" not in done.out + done.err
     assert "Traceback" not in done.err
     assert "Traceback" in cli("probe", "--debug").err
+
+
+def test_what_libraries_print_stays_out_of_the_result(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = typer.Typer()
+    app.registered_callback = cli_main.app.registered_callback
+
+    @app.command("probe")
+    @command
+    def run(context: CliContext) -> None:
+        print("a library talks")
+        context.output.result({"a": 1}, lambda console: console.print("one"))
+
+    monkeypatch.setattr(cli_main, "app", app)
+    done = cli("probe", "--format", "json")
+    assert (done.json, done.err) == ({"a": 1}, "a library talks\n")
+    assert cli("probe").out == "one\n"
 
 
 def test_an_interrupt(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

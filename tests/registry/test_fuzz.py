@@ -98,7 +98,10 @@ def test_truncated_and_altered_bytes(data: st.DataObject, load: Load, keys: Keys
 
 
 @SETTINGS
-@given(payload=st.binary(max_size=200) | text.map(lambda value: value.encode("utf-8", "surrogatepass")), encoding=st.sampled_from(["utf-8", "utf-16", "utf-32", "latin-1"]))
+@given(
+    payload=st.binary(max_size=200) | text.map(lambda value: value.encode("utf-8", "surrogatepass")),
+    encoding=st.sampled_from(["utf-8", "utf-16", "utf-32", "latin-1"]),
+)
 def test_signed_nonsense_and_other_encodings(payload: bytes, encoding: str, load: Load, keys: Keys) -> None:
     judged(load, json.dumps(keys.envelope(payload)).encode())
     judged(load, json.dumps(keys.envelope(document())).encode(encoding))

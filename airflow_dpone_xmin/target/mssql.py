@@ -1,0 +1,335 @@
+"""SQL Server: the engine that the product is for.
+
+Driver autocommit with explicit ``BEGIN TRANSACTION``/``COMMIT`` (a driver transaction around an explicit one leaves ``@@TRANCOUNT`` 2
+and commits nothing), one statement per execute, all results drained, no silent reconnect. Imports contracts and the target's own
+modules; the drivers lazily. Spelling of expressions is in ``target/mssql_sql.py``, DDL in ``target/mssql_ddl.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+import pyarrow as pa
+from sqlalchemy import Dialect, Table, create_engine, text
+from sqlalchemy import Engine as Pool
+from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import CreateTable
+
+from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
+from airflow_dpone_xmin.contracts.endpoint import Endpoint
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.target import mssql_queries as queries
+from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
+from airflow_dpone_xmin.target.engine import Role
+from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts
+from airflow_dpone_xmin.target.mssql_driver import bulk_connection, odbc_url, require_pyodbc
+from airflow_dpone_xmin.target.session import Session, observe
+from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO
+from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
+
+_NATIVE_ERROR = re.compile(r"\((\d+)\)")
+_PINS = "SET XACT_ABORT, QUOTED_IDENTIFIER, ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL ON"
+
+
+class MssqlEngine:
+    """SQL Server for one login and layout.
+
+    :param endpoint: address and credentials of the sink entry.
+    :param state: the state entry's endpoint.
+    """
+
+    name: Literal["mssql"] = "mssql"
+    key_collation = KEY_COLLATION
+    text_units: Literal["utf16"] = "utf16"
+
+    def __init__(self, endpoint: Endpoint, layout: Layout, *, state: Endpoint | None = None, multi_subnet_failover: bool = False) -> None:
+        self.layout = layout
+        self._endpoint, self._state = endpoint, state or endpoint
+        self._multi_subnet = multi_subnet_failover
+        self._pools: dict[Role, Pool] = {}
+        self.dialect: Dialect = MSDialect_pyodbc()
+
+    # ---- sessions and transactions ----------------------------------------------------------------------------------------
+    def namespace(self, logical: str) -> Namespace:
+        """The real namespace of a logical schema."""
+        target = self.layout.target.namespace
+        return {
+            TARGET: target, TARGET_DBO: Namespace(target.database, self.layout.dbo), STAGING: self.layout.staging, STATE: self.layout.state,
+        }[logical]
+
+    def connect(self, role: Role, *, cancel: Cancellation) -> Session:
+        """Open a session whose current database is the role's."""
+        require_pyodbc()
+        try:
+            connection = self._pool(role).connect()
+        except DBAPIError as error:
+            raise self.translate(error.orig or error, "connect") from None
+        translation = {logical: _dotted(self.namespace(logical)) for logical in (TARGET, TARGET_DBO, STAGING, STATE)}
+        connection = connection.execution_options(schema_translate_map=translation, preserve_rowcount=True)
+        session = Session(connection, translate=self.translate, cancel=cancel, interrupt=_interrupt)
+        session.command("session.pins", _PINS)
+        session.command("session.pins", "SET NUMERIC_ROUNDABORT OFF")
+        session.command("session.pins", "SET NOCOUNT OFF")
+        return session
+
+    def _pool(self, role: Role) -> Pool:
+        if role not in self._pools:
+            endpoint = self._state if role == "state" else self._endpoint
+            database = {"target": self.layout.target.namespace, "staging": self.layout.staging, "state": self.layout.state}[role].database
+            url = odbc_url(endpoint, database=database, multi_subnet_failover=self._multi_subnet)
+            self._pools[role] = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        return self._pools[role]
+
+    def begin_exclusive(self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float) -> None:
+        """Begin, then take a transaction-owned lock in the current database; table locks come with the statements' hints."""
+        milliseconds = int(timeout * 1000)
+        session.command("lock.timeout", f"SET LOCK_TIMEOUT {milliseconds}")
+        session.command("transaction.isolation", "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        session.command("transaction.begin", "BEGIN TRANSACTION")
+        self._take(session, "lock.application", resource=resource, owner="Transaction", milliseconds=milliseconds)
+
+    def _take(self, session: Session, label: str, *, resource: str, owner: str, milliseconds: int) -> None:
+        # sp_getapplock reports failure by its return code and raises nothing.
+        code = session.scalar(label, queries.TAKE_LOCK, {"resource": resource, "owner": owner, "timeout": milliseconds})
+        if code is None or int(code) < 0:
+            self.rollback(session)
+            if owner == "Session":
+                raise XminError("invocation.attempt_conflict", "Another session holds this lease.", details={"return_code": code})
+            raise XminError("mssql_transaction.lock_timeout", "The application lock was not granted.", details={"return_code": code})
+
+    def commit(self, session: Session, *, resource: str) -> None:
+        """One open, healthy transaction that holds its lock exclusively, or no commit."""
+        row = session.first("transaction.assert", queries.ASSERT_COMMIT, {"resource": resource})
+        assert row is not None
+        if (int(row[0]), int(row[1]), str(row[2])) != (1, 1, "Exclusive"):
+            raise XminError(
+                "mssql_transaction.session_invalid", "The session may not commit.",
+                details={"trancount": int(row[0]), "xact_state": int(row[1]), "applock_mode": str(row[2])},
+            )
+        session.command("transaction.commit", "COMMIT TRANSACTION")
+
+    def rollback(self, session: Session) -> None:
+        """Roll back if a transaction is open."""
+        try:
+            session.connection.exec_driver_sql("IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION")
+        except DBAPIError:
+            session.connection.invalidate()
+
+    def release(self, session: Session, *, resource: str) -> None:
+        """A transaction's lock ended with it; a session's lease is given back."""
+        try:
+            session.connection.execute(queries.RELEASE_LEASE, {"resource": resource})
+        except DBAPIError:
+            session.connection.invalidate()
+
+    def take_lease(self, session: Session, *, resource: str) -> None:
+        """A session application lock, without waiting."""
+        self._take(session, "lease.take", resource=resource, owner="Session", milliseconds=0)
+
+    def holds_lease(self, session: Session, *, resource: str) -> bool:
+        """Whether the session's lock mode is still Exclusive."""
+        return session.scalar("lease.check", queries.LEASE_MODE, {"resource": resource}) == "Exclusive"
+
+    # ---- observation ------------------------------------------------------------------------------------------------------
+    def session_facts(self, session: Session) -> SessionFacts:
+        """Server, login, database, session id with its login time."""
+        row = session.first("session.facts", queries.SESSION_FACTS)
+        assert row is not None
+        return SessionFacts(topology=str(row[0]), principal=str(row[1]), database=str(row[2]), session=str(row[3]))
+
+    def observe_database(self, session: Session, name: str) -> ObservedDatabase | None:
+        """The three pinned fields and the access state, after the metadata right was proven."""
+        if not session.scalar("authority.metadata_right", queries.METADATA_RIGHT):
+            return ObservedDatabase(name=name, database_id=0, create_token="", database_guid=None, metadata_visible=False)
+        rows = session.rows("authority.observe", queries.OBSERVE_DATABASE, {"name": name})
+        row = next((row for row in rows if row[0] == name), rows[0] if rows else None)
+        if row is None:
+            return None
+        return ObservedDatabase(
+            name=row[0], database_id=int(row[1]), create_token=row[2], database_guid=UUID(str(row[3])) if row[3] else None,
+            online=row[4] == "ONLINE", multi_user=row[5] == "MULTI_USER", has_access=row[6] == 1,
+        )
+
+    def describe(self, session: Session, table: TableName) -> TableFacts | None:
+        """Columns, indexes, triggers and constraints from the catalog views of the table's own database."""
+        at = {"schema": table.namespace.schema, "name": table.name}
+        database = self.dialect.identifier_preparer.quote(table.namespace.database)
+        object_id = session.scalar("describe.table", text(queries.TABLE.format(db=database)), at)
+        if object_id is None:
+            return None
+        by = {"oid": object_id}
+        columns = session.rows("describe.columns", text(queries.COLUMNS.format(db=database)), by)
+        parts = session.rows("describe.indexes", text(queries.INDEXES.format(db=database)), by)
+        others = session.rows("describe.constraints", text(queries.OTHERS.format(db=database)), by)
+        return TableFacts(
+            columns=tuple(
+                ColumnFacts(row[0], queries.type_text(row[1], row[2], row[3], row[4]), bool(row[5]), row[6], bool(row[7]), bool(row[8]))
+                for row in columns
+            ),
+            indexes=_indexes(parts),
+            triggers=tuple(row[1] for row in others if row[0] == "TR"),
+            foreign_keys=tuple(row[1] for row in others if row[0] == "F"),
+            checks=tuple(row[1] for row in others if row[0] == "C"),
+        )
+
+    def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:
+        """Ask ``HAS_PERMS_BY_NAME`` for each; USAGE has no counterpart, CREATE is two rights."""
+        missing = []
+        for name, privileges in wanted.items():
+            logical, _, table = name.partition(".")
+            namespace = self.namespace(logical)
+            for privilege in privileges:
+                for securable, kind, permission in _permissions(self._quote, namespace, table, privilege):
+                    if not session.scalar("grants.check", queries.HAS_PERMISSION, {"securable": securable, "kind": kind, "permission": permission}):
+                        missing.append(f"{permission} on {securable}")
+        return missing
+
+    # ---- staging ----------------------------------------------------------------------------------------------------------
+    def difference_table(self, session: Session, projection: Projection) -> Table:
+        """A temporary table of the session."""
+        table = difference_table("#dpone_difference", projection)
+        session.execute("finalize.difference", CreateTable(table))
+        return table
+
+    def create_stage(self, session: Session, stage: Stage) -> None:
+        """A heap, so that the bulk load is minimally logged under its table lock."""
+        session.execute("stage.create", CreateTable(stage.table))
+
+    def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, cancel: Cancellation) -> int:
+        """``bulkcopy_arrow`` over a connection of its own."""
+        namespace = self.namespace(STAGING)
+        table = f"{self._quote(namespace.schema)}.{self._quote(stage.table.name)}"
+        mappings = [(index, plan.name) for index, plan in enumerate(stage.columns)]
+        with observe("stage.load"), bulk_connection(self._endpoint, database=namespace.database, translate=self.translate) as connection:
+            cursor = connection.cursor()
+            unregister = cancel.on_cancel(connection.close)
+            try:
+                # The driver's default time-out of 30 seconds would kill long loads.
+                result = cursor.bulkcopy_arrow(
+                    table, reader, timeout=0, column_mappings=mappings, table_lock=True, keep_nulls=True, batch_size=0
+                )
+            except Exception as error:
+                cancel.check()
+                raise self.translate(error, "stage.load") from None
+            except BaseException as error:
+                # The loader's native part panics with a BaseException of its own; Ctrl-C and SystemExit pass.
+                if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+                    raise
+                raise self.translate(error, "stage.load") from None
+            finally:
+                unregister()
+        return int(result["rows_copied"])
+
+    def wire_type(self, plan: ColumnPlan) -> pa.DataType | None:
+        """Decimals with the target's scale; timestamptz as UTC without zone."""
+        if plan.family is Family.DECIMAL:
+            return pa.decimal128(plan.precision, plan.scale)
+        return pa.timestamp("us") if plan.family is Family.TIMESTAMPTZ else None
+
+    def index_stage(self, session: Session, stage: Stage) -> None:
+        """A unique clustered index: proves uniqueness, gives order and statistics."""
+        namespace = self.namespace(STAGING)
+        table = f"{self._quote(namespace.schema)}.{self._quote(stage.table.name)}"
+        columns = ", ".join(self._quote(name) for name in stage.key)
+        try:
+            session.command("stage.index", f"CREATE UNIQUE CLUSTERED INDEX [cx_{stage.table.name}] ON {table} ({columns})")
+        except XminError as error:
+            if error.details.get("sqlstate") == "23000" or error.details.get("native") == 1505:
+                raise XminError("staging.key_invalid", "The source delivered one key more than once.", details={"key": list(stage.key)}) from None
+            raise
+
+    def drop_stages(self, session: Session, load_ids: Sequence[UUID]) -> int:
+        """Drop by name."""
+        names = {f"{STAGE_PREFIX}{load_id.hex}_{suffix}" for load_id in load_ids for suffix in ("rows", "keys")}
+        live = sorted(names & set(self._stage_names(session)))
+        for name in live:
+            session.command("stage.drop", f"DROP TABLE IF EXISTS {self._quote(self.namespace(STAGING).schema)}.{self._quote(name)}")
+        return len(live)
+
+    def list_stages(self, session: Session) -> list[UUID]:
+        """Load ids found in staging table names."""
+        return sorted({UUID(hex=name[len(STAGE_PREFIX) :].partition("_")[0]) for name in self._stage_names(session)})
+
+    def _stage_names(self, session: Session) -> list[str]:
+        rows = session.rows("stage.list", queries.LIST_STAGES, {"schema": self.namespace(STAGING).schema})
+        pattern = re.compile(f"{STAGE_PREFIX}[0-9a-f]{{32}}_(rows|keys)")
+        return [row[0] for row in rows if pattern.fullmatch(row[0])]
+
+    # ---- spelling and errors ----------------------------------------------------------------------------------------------
+    def column_type(self, plan: ColumnPlan) -> str:
+        """The plan's SQL Server type."""
+        return plan.mssql_type
+
+    def translate(self, error: BaseException, label: str) -> XminError:
+        """Classify by SQLSTATE and native number; the vendor's text stays here."""
+        arguments = getattr(error, "args", ())
+        state = str(arguments[0]) if arguments and re.fullmatch(r"[0-9A-Z]{5}", str(arguments[0])) else ""
+        found = _NATIVE_ERROR.search(str(arguments[-1])) if arguments else None
+        native = int(found.group(1)) if found else 0
+        details = {"step": label, "sqlstate": state or "none", "native": native, "engine": "mssql"}
+        return XminError(_code_of(state, native, label), f"Step {label} failed with SQLSTATE {state or 'none'}, error {native}.", details=details)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+        for pool in self._pools.values():
+            pool.dispose()
+
+    def _quote(self, name: str) -> str:
+        return str(self.dialect.identifier_preparer.quote_identifier(name))
+
+
+def _dotted(namespace: Namespace) -> str:
+    # SQLAlchemy splits "db.schema"; brackets keep a dot inside a name.
+    return f"[{namespace.database}].[{namespace.schema}]"
+
+
+def _interrupt(_: Any, cursor: Any) -> None:
+    if cursor is not None:
+        cursor.cancel()
+
+
+def _indexes(parts: Sequence[Any]) -> tuple[IndexFacts, ...]:
+    grouped: dict[str, list[Any]] = {}
+    for row in parts:
+        grouped.setdefault(row[0], []).append(row)
+    return tuple(
+        IndexFacts(name, bool(rows[0][1]), bool(rows[0][2]), tuple(row[4] for row in rows), rows[0][3]) for name, rows in grouped.items()
+    )
+
+
+def _permissions(quote: Any, namespace: Namespace, table: str, privilege: str) -> list[tuple[str, str, str]]:
+    database, schema = quote(namespace.database), f"{quote(namespace.database)}.{quote(namespace.schema)}"
+    if table:
+        return [(f"{schema}.{quote(table)}", "OBJECT", privilege)]
+    return [(database, "DATABASE", "CREATE TABLE"), (schema, "SCHEMA", "ALTER")] if privilege == "CREATE" else []
+
+
+_CODES: dict[int, str] = {
+    1205: "conflict", 3960: "conflict", 3961: "conflict", 1222: "lock_timeout", 229: "permission_denied", 230: "permission_denied",
+    262: "permission_denied", 297: "permission_denied", 300: "permission_denied", 2627: "constraint_violation", 2601: "constraint_violation",
+    547: "constraint_violation", 515: "constraint_violation", 18456: "authentication_failed", 4060: "authentication_failed",
+}
+_LOST = ("08001", "08003", "08004", "08007", "08S01", "HYT01", "01002")
+
+
+def _code_of(state: str, native: int, label: str) -> str:
+    if native in _CODES:
+        return f"mssql_transaction.{_CODES[native]}"
+    if state.startswith("28"):
+        return "mssql_transaction.authentication_failed"
+    if label == "connect":
+        return "mssql_transaction.unreachable"
+    if state == "40001":
+        return "mssql_transaction.conflict"
+    if state == "23000":
+        return "mssql_transaction.constraint_violation"
+    if state in _LOST or state == "":
+        return "mssql_transaction.connection_lost"
+    return "mssql_transaction.lock_timeout" if state == "HYT00" else "mssql_transaction.statement_failed"

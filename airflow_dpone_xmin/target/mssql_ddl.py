@@ -1,0 +1,91 @@
+"""DDL that only SQL Server spells. Imports contracts and SQLAlchemy's identifier rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
+
+from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, Namespace
+
+_PREPARER = MSDialect_pyodbc().identifier_preparer
+
+
+def _q(name: str) -> str:
+    return str(_PREPARER.quote_identifier(name))
+
+
+class MssqlDdl:
+    """SQL Server's :class:`target.ddl.DdlDialect`. One batch per statement: scripts are written with ``GO`` between them."""
+
+    def enter(self, namespace: Namespace) -> list[str]:
+        """Filtered indexes and computed columns need the two SET options in the session that creates them (Msg 1934)."""
+        return [
+            f"USE {_q(namespace.database)}",
+            "SET QUOTED_IDENTIFIER ON",
+            "SET ANSI_NULLS ON",
+            f"IF SCHEMA_ID({self.literal_text(namespace.schema)}) IS NULL EXEC({self.literal_text('CREATE SCHEMA ' + _q(namespace.schema))})",
+        ]
+
+    def immutable(self, namespace: Namespace, table: str) -> list[str]:
+        """An INSTEAD OF trigger that throws; TRUNCATE bypasses triggers and is not granted."""
+        return [
+            f"CREATE TRIGGER {_q(namespace.schema)}.{_q(f'tr_{table}_immutable')} ON {self.qualified(namespace, table)}"
+            " INSTEAD OF UPDATE, DELETE AS BEGIN THROW 50001, N'Rows of this table never change.', 1; END"
+        ]
+
+    def computed_flag(self, namespace: Namespace, table: str) -> list[str]:
+        """A persisted computed column."""
+        return [
+            f"ALTER TABLE {self.qualified(namespace, table)} ADD {_q(IS_DELETED)} AS"
+            f" CONVERT(bit, CASE WHEN {_q(DELETED_AT)} IS NULL THEN 0 ELSE 1 END) PERSISTED NOT NULL"
+        ]
+
+    def narrow_index(self, namespace: Namespace, table: str, *, key: Sequence[str], marker: str) -> list[str]:
+        """A covering index, so that a pass does not read whole rows."""
+        columns = ", ".join(_q(name) for name in key)
+        return [f"CREATE INDEX {_q(f'ix_{table}_dpone_key')} ON {self.qualified(namespace, table)} ({columns}) INCLUDE ({_q(marker)})"]
+
+    def grant(self, namespace: Namespace, table: str, privileges: Sequence[str], login: str) -> list[str]:
+        """In the table's own database."""
+        return [f"USE {_q(namespace.database)}", f"GRANT {', '.join(privileges)} ON {self.qualified(namespace, table)} TO {_q(login)}"]
+
+    def admit_login(self, login: str, namespaces: Sequence[Namespace], *, staging: Namespace) -> list[str]:
+        """A user in every database with VIEW DEFINITION (without it definitions read as NULL), staging DDL, and VIEW ANY DATABASE."""
+        name = self.literal_text(login)
+        out = []
+        for database in sorted({namespace.database for namespace in namespaces}):
+            out += [
+                f"USE {_q(database)}",
+                f"IF USER_ID({name}) IS NULL CREATE USER {_q(login)} FOR LOGIN {_q(login)}",
+                f"GRANT CONNECT, VIEW DEFINITION TO {_q(login)}",
+            ]
+        out += [
+            f"USE {_q(staging.database)}",
+            f"GRANT CREATE TABLE TO {_q(login)}",
+            f"GRANT ALTER, SELECT, INSERT ON SCHEMA::{_q(staging.schema)} TO {_q(login)}",
+            "USE [master]",
+            f"GRANT VIEW ANY DATABASE TO {_q(login)}",
+        ]
+        return out
+
+    def database_token(self, namespace: Namespace) -> list[str]:
+        """SQL Server has creation dates and GUIDs."""
+        return []
+
+    def clock(self) -> str:
+        """UTC."""
+        return "SYSUTCDATETIME()"
+
+    def literal_guid(self, value: UUID) -> str:
+        """A typed literal."""
+        return f"CONVERT(uniqueidentifier, '{value}')"
+
+    def literal_text(self, value: str) -> str:
+        """A Unicode literal."""
+        return "N'" + value.replace("'", "''") + "'"
+
+    def qualified(self, namespace: Namespace, table: str) -> str:
+        """``[schema].[table]``: the script has entered the database."""
+        return f"{_q(namespace.schema)}.{_q(table)}"

@@ -1,0 +1,100 @@
+"""How SQL Server is reached: the ODBC URL, the driver's place, the bulk loader's connection. The drivers are imported lazily.
+
+Driver: the connection's ``driver`` extra, else an installed "ODBC Driver 18 for SQL Server", else the one in the ``mssql-python-odbc``
+wheel. ``ConnectRetryCount=0`` and no pooling: a silent reconnect defeats every lease. Imports contracts only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL
+
+from airflow_dpone_xmin.contracts.endpoint import Endpoint
+from airflow_dpone_xmin.contracts.errors import XminError
+
+ODBC_DRIVER = "ODBC Driver 18 for SQL Server"
+LOGIN_TIMEOUT_SECONDS = 10
+_NOT_ODBC = {"driver", "login_timeout", "connect_timeout", "dpone_registry_entry"}
+
+
+def require_pyodbc() -> Any:
+    """The pyodbc module with its own pooling off.
+
+    :raises XminError: ``mssql_transaction.driver_missing``; pyodbc's wheel needs the system's libodbc.
+    """
+    try:
+        import pyodbc
+    except ImportError as error:
+        raise XminError(
+            "mssql_transaction.driver_missing", f"pyodbc cannot be loaded: {type(error).__name__}.",
+            hint="Run `apt install unixodbc` and `pip install 'airflow-dpone-xmin[mssql]'`.",
+        ) from None
+    pyodbc.pooling = False
+    return pyodbc
+
+
+def odbc_url(endpoint: Endpoint, *, database: str, multi_subnet_failover: bool) -> URL:
+    """The SQLAlchemy URL of one database; SQLAlchemy escapes every value."""
+    options = {str(name): str(value) for name, value in endpoint.extra.items() if str(name).lower() not in _NOT_ODBC}
+    options |= {"driver": driver_name(endpoint), "ConnectRetryCount": "0"}
+    if multi_subnet_failover:
+        options["MultiSubnetFailover"] = "Yes"
+    return URL.create(
+        "mssql+pyodbc", username=endpoint.user, password=endpoint.password, host=endpoint.host, port=endpoint.port, database=database,
+        query=options,
+    ).update_query_dict({"timeout": str(login_timeout(endpoint))})
+
+
+def login_timeout(endpoint: Endpoint) -> int:
+    """Seconds to wait for a login: never more than :data:`LOGIN_TIMEOUT_SECONDS`, less when the connection asks for less."""
+    asked = endpoint.extra.get("login_timeout")
+    return min(LOGIN_TIMEOUT_SECONDS, int(asked)) if asked is not None else LOGIN_TIMEOUT_SECONDS
+
+
+def driver_name(endpoint: Endpoint) -> str:
+    """Name or path of the ODBC driver.
+
+    :raises XminError: ``mssql_transaction.driver_missing``.
+    """
+    asked = next((value for name, value in endpoint.extra.items() if str(name).lower() == "driver"), None)
+    if asked:
+        return str(asked)
+    if ODBC_DRIVER in require_pyodbc().drivers():
+        return ODBC_DRIVER
+    found = importlib.util.find_spec("mssql_python_odbc")
+    if found is None or found.origin is None:
+        raise XminError("mssql_transaction.driver_missing", "No ODBC driver for SQL Server is installed.")
+    libraries = sorted((Path(found.origin).parent / "libs").rglob("libmsodbcsql-18*.so*"), key=_platform_rank)
+    if not libraries:
+        raise XminError("mssql_transaction.driver_missing", "The mssql-python-odbc wheel holds no driver for this platform.")
+    return str(libraries[0])
+
+
+@contextmanager
+def bulk_connection(endpoint: Endpoint, *, database: str, translate: Callable[[BaseException, str], XminError]) -> Iterator[Any]:
+    """A connection of the bulk loader."""
+    import mssql_python
+
+    options = {str(name): str(value) for name, value in endpoint.extra.items() if str(name).lower() not in _NOT_ODBC}
+    server = f"{endpoint.host},{endpoint.port}" if endpoint.port else str(endpoint.host)
+    identity = {"uid": endpoint.user, "pwd": endpoint.password} if endpoint.user else {}
+    try:
+        connection = mssql_python.connect("", autocommit=True, server=server, database=database, **identity, **options)
+    except Exception as error:
+        raise translate(error, "connect") from None
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _platform_rank(path: Path) -> tuple[bool, str]:
+    import platform
+
+    machine = {"x86_64": "x86_64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return (machine not in path.parts or "debian_ubuntu" not in path.parts, str(path))

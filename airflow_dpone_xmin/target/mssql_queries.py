@@ -1,0 +1,66 @@
+"""Catalog and control queries that only SQL Server understands. Imports SQLAlchemy's ``text`` only."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+TAKE_LOCK = text(
+    "DECLARE @code int; EXEC @code = sys.sp_getapplock @Resource = :resource, @LockMode = 'Exclusive', @LockOwner = :owner,"
+    " @LockTimeout = :timeout; SELECT @code"
+)
+LEASE_MODE = text("SELECT APPLOCK_MODE('public', :resource, 'Session')")
+RELEASE_LEASE = text(
+    "DECLARE @name nvarchar(255) = :resource; IF APPLOCK_MODE('public', @name, 'Session') <> 'NoLock'"
+    " EXEC sys.sp_releaseapplock @Resource = @name, @LockOwner = 'Session'"
+)
+ASSERT_COMMIT = text("SELECT @@TRANCOUNT, XACT_STATE(), APPLOCK_MODE('public', :resource, 'Transaction')")
+SESSION_FACTS = text(
+    "SELECT CONVERT(nvarchar(128), SERVERPROPERTY('ServerName')), CONVERT(nvarchar(128), SUSER_SNAME()) + N'/' +"
+    " CONVERT(nvarchar(128), ORIGINAL_LOGIN()), DB_NAME(), CONVERT(nvarchar(20), @@SPID) + N'@' +"
+    " CONVERT(nvarchar(33), (SELECT login_time FROM sys.dm_exec_sessions WHERE session_id = @@SPID), 126)"
+)
+METADATA_RIGHT = text("SELECT HAS_PERMS_BY_NAME(NULL, NULL, 'VIEW ANY DATABASE')")
+OBSERVE_DATABASE = text(
+    "SELECT d.name, d.database_id, CONVERT(nvarchar(33), d.create_date, 126), CONVERT(nvarchar(36), r.database_guid), d.state_desc,"
+    " d.user_access_desc, HAS_DBACCESS(d.name) FROM master.sys.databases AS d"
+    " LEFT JOIN master.sys.database_recovery_status AS r ON r.database_id = d.database_id"
+    " WHERE LOWER(d.name) = LOWER(:name)"
+)
+HAS_PERMISSION = text("SELECT HAS_PERMS_BY_NAME(:securable, :kind, :permission)")
+LIST_STAGES = text(
+    "SELECT t.name FROM sys.tables AS t JOIN sys.schemas AS s ON s.schema_id = t.schema_id"
+    " WHERE s.name = :schema AND t.name LIKE N'dpone[_]stg[_]%'"
+)
+TABLE = (
+    "SELECT o.object_id FROM {db}.sys.objects AS o JOIN {db}.sys.schemas AS s ON s.schema_id = o.schema_id"
+    " WHERE s.name = :schema AND o.name = :name AND o.type = 'U'"
+)
+COLUMNS = (
+    "SELECT c.name, t.name, c.max_length, c.precision, c.scale, c.is_nullable, c.collation_name, c.is_computed, c.is_identity"
+    " FROM {db}.sys.columns AS c JOIN {db}.sys.types AS t ON t.user_type_id = c.user_type_id"
+    " WHERE c.object_id = :oid ORDER BY c.column_id"
+)
+INDEXES = (
+    "SELECT i.name, i.is_unique, i.is_primary_key, i.filter_definition, c.name"
+    " FROM {db}.sys.indexes AS i"
+    " JOIN {db}.sys.index_columns AS ic ON ic.object_id = i.object_id AND ic.index_id = i.index_id AND ic.is_included_column = 0"
+    " JOIN {db}.sys.columns AS c ON c.object_id = ic.object_id AND c.column_id = ic.column_id"
+    " WHERE i.object_id = :oid AND i.name IS NOT NULL ORDER BY i.name, ic.key_ordinal"
+)
+OTHERS = (
+    "SELECT RTRIM(x.type), x.name FROM {db}.sys.objects AS x WHERE x.parent_object_id = :oid AND x.type IN ('TR', 'F', 'C')"
+    " UNION ALL SELECT 'F', f.name FROM {db}.sys.foreign_keys AS f WHERE f.referenced_object_id = :oid"
+)
+
+
+def type_text(name: str, max_length: int, precision: int, scale: int) -> str:
+    """A column's declaration as ``policy/types.py`` spells it, from the columns of ``sys.columns``."""
+    if name in ("nvarchar", "nchar"):
+        return f"{name}({'max' if max_length == -1 else max_length // 2})"
+    if name in ("varchar", "char", "binary", "varbinary"):
+        return f"{name}({'max' if max_length == -1 else max_length})"
+    if name in ("decimal", "numeric"):
+        return f"{name}({precision},{scale})"
+    if name in ("datetime2", "datetimeoffset", "time"):
+        return f"{name}({scale})"
+    return name

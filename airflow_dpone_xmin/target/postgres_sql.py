@@ -1,0 +1,89 @@
+"""How the embedded engine spells the shared types and expressions. Importing this module registers the spellings.
+
+Imports ``target/sql.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.ext.compiler import compiles
+
+from airflow_dpone_xmin.contracts.columns import Family
+from airflow_dpone_xmin.target.sql import Count, Differs, Fingerprint, Hash, LongText, Now, Physical, Text, Utc, Wire
+
+
+@compiles(Hash, "postgresql")
+def _hash(type_: Hash, compiler: Any, **kw: Any) -> str:
+    return "bytea"
+
+
+@compiles(LongText, "postgresql")
+def _long_text(type_: LongText, compiler: Any, **kw: Any) -> str:
+    return "text"
+
+
+@compiles(Utc, "postgresql")
+def _utc(type_: Utc, compiler: Any, **kw: Any) -> str:
+    return "timestamp without time zone"
+
+
+@compiles(Text, "postgresql")
+def _text(type_: Text, compiler: Any, **kw: Any) -> str:
+    return f"character varying({type_.length})" + ("" if type_.database_collation else ' COLLATE "C"')
+
+
+@compiles(Physical, "postgresql")
+def _physical(type_: Physical, compiler: Any, **kw: Any) -> str:
+    plan = type_.plan
+    if type_.staged and plan.family is Family.UUID:
+        return 'text COLLATE "C"'
+    return plan.embedded_type + (' COLLATE "C"' if plan.key and plan.family is Family.TEXT else "")
+
+
+@compiles(Count, "postgresql")
+def _count(element: Count, compiler: Any, **kw: Any) -> str:
+    return f"count({compiler.process(element.clauses, **kw) or '*'})"
+
+
+@compiles(Now, "postgresql")
+def _now(element: Now, compiler: Any, **kw: Any) -> str:
+    return "(clock_timestamp() AT TIME ZONE 'UTC')"
+
+
+@compiles(Wire, "postgresql")
+def _wire(element: Wire, compiler: Any, **kw: Any) -> str:
+    inner = compiler.process(element.operands[0], **kw)
+    return f"CAST({inner} AS uuid)" if element.family is Family.UUID else str(inner)
+
+
+@compiles(Differs, "postgresql")
+def _differs(element: Differs, compiler: Any, **kw: Any) -> str:
+    left, right = (compiler.process(operand, **kw) for operand in element.operands)
+    wrap = {Family.TEXT: '{} COLLATE "C"', Family.REAL: "float4send({})", Family.DOUBLE: "float8send({})"}.get(element.family, "{}")
+    return f"({wrap.format(left)} IS DISTINCT FROM {wrap.format(right)})"
+
+
+_FINGERPRINTS: dict[Family, str] = {
+    Family.BOOLEAN: "sum({}::integer)",
+    Family.TEXT: "sum(octet_length({}))",
+    Family.UUID: "sum(octet_length({}))",
+    Family.BINARY: "sum(octet_length({}))",
+    Family.DATE: "sum({} - DATE '1970-01-01')",
+    Family.TIME: "sum(extract(epoch FROM {}) * 1000000)",
+    Family.TIMESTAMP: "sum(extract(epoch FROM {}) * 1000000)",
+    Family.TIMESTAMPTZ: "sum(extract(epoch FROM {}) * 1000000)",
+    Family.REAL: "sum(('x' || encode(float4send({}), 'hex'))::bit(32)::integer)",
+    Family.DOUBLE: "sum(('x' || encode(float8send({}), 'hex'))::bit(64)::bigint)",
+}
+
+
+@compiles(Fingerprint, "postgresql")
+def _fingerprint(element: Fingerprint, compiler: Any, **kw: Any) -> str:
+    inner = compiler.process(element.operands[0], **kw)
+    form = _FINGERPRINTS.get(element.family, "sum({})")
+    if element.family is Family.DECIMAL and (element.plan.precision or 0) > 28:
+        form = "sum(sign({}))"
+    return f"CAST(coalesce({form.format(inner)}, 0) AS numeric)"
+
+

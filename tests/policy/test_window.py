@@ -1,0 +1,113 @@
+"""The window: decisions on 64-bit ids, and a 32-bit predicate that agrees with a plain oracle across the wrap."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_dpone_xmin.contracts.envelope import Horizons, Payload
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.source import Prior
+from airflow_dpone_xmin.policy.window import EPOCH, FIRST_NORMAL, MAX_WIDTH, DeltaWindow, decide_window
+
+FINGERPRINT = b"f" * 32
+
+
+def normal(xid: int) -> int:
+    """The next id that PostgreSQL would really assign."""
+    return xid if xid % EPOCH >= FIRST_NORMAL else xid - xid % EPOCH + FIRST_NORMAL
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[int, int]:
+    """(previous, H) with special lower ends and widths around the edges well represented."""
+    epoch = draw(st.integers(0, 5))
+    low = draw(st.one_of(st.integers(0, 5), st.integers(EPOCH - 5, EPOCH - 1), st.integers(0, EPOCH - 1)))
+    width = draw(st.one_of(st.integers(0, 10), st.integers(MAX_WIDTH - 10, MAX_WIDTH - 1), st.integers(0, MAX_WIDTH - 1)))
+    return epoch * EPOCH + low, epoch * EPOCH + low + width
+
+
+@given(windows(), st.data())
+def test_every_row_of_the_interval_is_replayed_and_no_recent_other_one(window: tuple[int, int], data: st.DataObject) -> None:
+    previous, visible = window
+    delta = DeltaWindow.between(previous, visible)
+    near = st.integers(max(0, previous - 10), visible + 10)
+    anywhere = st.integers(max(0, visible - MAX_WIDTH), visible + MAX_WIDTH)
+    full = normal(data.draw(st.one_of(near, anywhere)))
+    expected = previous <= full < visible
+    # Ids within 2**31 of the horizon are unique in their low half, so the oracle is plain comparison.
+    assert delta.contains(full % EPOCH) is expected
+
+
+@given(windows(), st.sampled_from([1, 2]))
+def test_frozen_ids_are_always_replayed(window: tuple[int, int], raw: int) -> None:
+    assert DeltaWindow.between(*window).contains(raw)
+
+
+@given(windows())
+def test_the_base_is_never_a_special_id(window: tuple[int, int]) -> None:
+    delta = DeltaWindow.between(*window)
+    assert delta.base32 >= FIRST_NORMAL
+    assert delta.width <= window[1] - window[0]
+
+
+def decide(prior: Prior, safe: int, visible: int, **options: object) -> tuple[Payload, str]:
+    window = decide_window(
+        prior,
+        Horizons(safe, visible),
+        fingerprint=FINGERPRINT,
+        standby=bool(options.pop("standby", False)),
+        **options,  # type: ignore[arg-type]
+    )
+    assert (window.delta is None) is (window.payload is Payload.FULL)
+    return window.payload, window.reason
+
+
+@pytest.mark.parametrize(
+    ("prior", "payload", "reason"),
+    [
+        (Prior(), Payload.FULL, "baseline"),
+        (Prior(force_full="repair_authority"), Payload.FULL, "repair_authority"),
+        (Prior(xmin=100, projection_fingerprint=FINGERPRINT), Payload.DELTA, "delta"),
+        (Prior(xmin=200, projection_fingerprint=FINGERPRINT), Payload.DELTA, "delta"),
+        (Prior(xmin=100, projection_fingerprint=b"g" * 32), Payload.FULL, "projection_changed"),
+        (Prior(xmin=100, projection_fingerprint=None), Payload.FULL, "projection_changed"),
+        (Prior(xmin=100, projection_fingerprint=FINGERPRINT, authority_rotated=True), Payload.FULL, "authority_rotated"),
+        (Prior(xmin=900, projection_fingerprint=FINGERPRINT, authority_rotated=True), Payload.FULL, "authority_rotated"),
+        (Prior(xmin=100, projection_fingerprint=FINGERPRINT, force_full="repair_authority"), Payload.FULL, "repair_authority"),
+    ],
+)
+def test_payload_and_reason(prior: Prior, payload: Payload, reason: str) -> None:
+    assert decide(prior, 200, 210) == (payload, reason)
+
+
+def test_a_window_of_2_31_ids_makes_the_payload_full() -> None:
+    prior = Prior(xmin=100, projection_fingerprint=FINGERPRINT)
+    assert decide(prior, 200, 100 + MAX_WIDTH - 1) == (Payload.DELTA, "delta")
+    assert decide(prior, 200, 100 + MAX_WIDTH) == (Payload.FULL, "window_too_wide")
+
+
+@pytest.mark.parametrize("force", [None, "repair_authority"])
+@pytest.mark.parametrize(("standby", "code", "retryable"), [(False, "xmin_window.regressed", False), (True, "xmin_window.standby_lags", True)])
+def test_an_older_snapshot_is_refused_even_for_a_full_payload(force: str | None, standby: bool, code: str, retryable: bool) -> None:
+    with pytest.raises(XminError) as caught:
+        decide(Prior(xmin=201, projection_fingerprint=FINGERPRINT, force_full=force), 200, 210, standby=standby)
+    assert (caught.value.code, caught.value.retryable) == (code, retryable)
+
+
+def test_exact_crosses_an_epoch_and_strict_stops() -> None:
+    prior = Prior(xmin=EPOCH - 5, projection_fingerprint=FINGERPRINT)
+    assert decide(prior, EPOCH + 10, EPOCH + 20) == (Payload.DELTA, "delta")
+    with pytest.raises(XminError) as caught:
+        decide(prior, EPOCH + 10, EPOCH + 20, mode="strict")
+    assert caught.value.code == "xmin_window.strict_stop"
+    approved = Prior(xmin=EPOCH - 5, projection_fingerprint=FINGERPRINT, force_full="repair_authority")
+    assert decide(approved, EPOCH + 10, EPOCH + 20, mode="strict") == (Payload.FULL, "repair_authority")
+
+
+def test_amplification_limit() -> None:
+    assert decide(Prior(), 200, 210, max_replay_amplification=10)[0] is Payload.FULL
+    with pytest.raises(XminError) as caught:
+        decide(Prior(), 200, 211, max_replay_amplification=10)
+    assert caught.value.code == "xmin_window.amplification_exceeded"
