@@ -46,25 +46,27 @@ def parse_json(raw: bytes) -> Any:
         raise XminError("registry.malformed", f"Not JSON that can be read: {type(error).__name__}.") from None
 
 
-def parse_yaml(raw: bytes) -> Any:
-    """YAML 1.2 of an unsigned document that a human wrote; repeated keys are refused by the library.
+def parse_yaml(raw: bytes, *, malformed: str = "registry.malformed", duplicate: str = "registry.duplicate_key") -> Any:
+    """YAML 1.2 of a document that a human wrote; repeated keys are refused by the library.
 
-    :raises XminError: ``registry.malformed``, ``registry.duplicate_key``.
+    :param malformed: code of a document that is not YAML.
+    :param duplicate: code of a repeated key.
+    :raises XminError: *malformed*, *duplicate*.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     if len(raw) > MAX_BYTES:
-        raise XminError("registry.malformed", f"The document has {len(raw)} bytes; at most {MAX_BYTES} are read.")
+        raise XminError(malformed, f"The document has {len(raw)} bytes; at most {MAX_BYTES} are read.")
     try:
         return YAML(typ="safe", pure=True).load(raw.decode("utf-8"))
     except DuplicateKeyError as error:
-        raise XminError("registry.duplicate_key", f"A key is repeated{_at(error)}.") from None
+        raise XminError(duplicate, f"A key is repeated{_at(error)}.") from None
     except MarkedYAMLError as error:
-        raise XminError("registry.malformed", f"Not YAML{_at(error)}.") from None
+        raise XminError(malformed, f"Not YAML{_at(error)}.") from None
     except (YAMLError, ValueError, RecursionError) as error:  # a control character; not UTF-8; brackets without end
-        raise XminError("registry.malformed", f"Not YAML that can be read: {type(error).__name__}.") from None
+        raise XminError(malformed, f"Not YAML that can be read: {type(error).__name__}.") from None
 
 
 def parse_document(raw: bytes) -> RegistryDocument:

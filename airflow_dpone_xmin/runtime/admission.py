@@ -133,12 +133,11 @@ def admit(
     attempt, receipt = _allocate(
         engine, session, catalog, route, identity=identity, invocation=invocation, digest=digest, load_id=load_id, serial=registry_serial
     )
-    ledger = Ledger(session, catalog)
-    position = Position(checkpoint=ledger.read_checkpoint(identity.state_key), head=ledger.read_head(identity.binding.identity))
+    position = read_position(session, catalog, identity)
     if receipt is None:
-        _refuse_early(session, ledger, route, identity=identity, position=position)
+        refuse_early(session, catalog, route, identity=identity, position=position)
     return Admitted(
-        catalog=catalog, identity=identity, position=position, prior=_prior(route, identity, position), invocation_digest=digest,
+        catalog=catalog, identity=identity, position=position, prior=prior_of(route, identity, position), invocation_digest=digest,
         load_id=load_id, attempt=attempt, receipt=receipt,
     )
 
@@ -170,9 +169,15 @@ def _allocate(
     return attempt, receipt
 
 
-def _refuse_early(session: Session, ledger: Ledger, route: Route, *, identity: RouteIdentity, position: Position) -> None:
+def read_position(session: Session, catalog: Catalog, identity: RouteIdentity) -> Position:
+    """Checkpoint and head of a route."""
+    ledger = Ledger(session, catalog)
+    return Position(checkpoint=ledger.read_checkpoint(identity.state_key), head=ledger.read_head(identity.binding.identity))
+
+
+def refuse_early(session: Session, catalog: Catalog, route: Route, *, identity: RouteIdentity, position: Position) -> None:
     """What the finalizer would refuse anyway, refused before the source is opened."""
-    owner = ledger.active_owner(identity.binding.identity)
+    owner = Ledger(session, catalog).active_owner(identity.binding.identity)
     if owner not in (None, identity.state_key):
         raise XminError(
             "target_ownership.conflict", "Another state key owns the target.",
@@ -200,7 +205,7 @@ def _has_rows(session: Session, route: Route) -> bool:
     return session.first("target.has_rows", select(literal_column("1")).select_from(table).limit(1)) is not None
 
 
-def _prior(route: Route, identity: RouteIdentity, position: Position) -> Prior:
+def prior_of(route: Route, identity: RouteIdentity, position: Position) -> Prior:
     """What the source side must know of the last commit; any doubt about the target makes the payload full."""
     checkpoint: Checkpoint | None = position.checkpoint
     if checkpoint is None:

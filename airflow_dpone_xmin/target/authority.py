@@ -30,6 +30,11 @@ class PinVerdict:
     observed: str
     ok: bool
 
+    @property
+    def reason(self) -> str:
+        """The last part of the error code ``mssql_transaction.<role>_database_<reason>``."""
+        return _REASONS[self.pin]
+
 
 def observe_pins(engine: Engine, session: Session, route: Route) -> list[PinVerdict]:
     """All pins of the three roles, in verification order; nothing is raised for a mismatch."""
@@ -50,7 +55,7 @@ def verify_databases(engine: Engine, session: Session, route: Route) -> None:
         for verdict in _compare(role, name, authority, engine.observe_database(session, name)):
             if not verdict.ok:
                 raise XminError(
-                    f"mssql_transaction.{role}_database_{_REASONS[verdict.pin]}",
+                    f"mssql_transaction.{role}_database_{verdict.reason}",
                     f"The {role} database's {verdict.pin} is {verdict.observed}; signed is {verdict.expected}.",
                     details={"role": role, "pin": verdict.pin, "expected": verdict.expected, "observed": verdict.observed},
                 )

@@ -29,6 +29,9 @@ READ, APPEND, CHANGE = ("SELECT",), ("SELECT", "INSERT"), ("SELECT", "INSERT", "
 class DdlDialect(Protocol):
     """What an engine spells by itself."""
 
+    separator: str
+    """What follows every statement in a script."""
+
     def enter(self, namespace: Namespace) -> list[str]:
         """Statements that select the database (or schema) that the following ones belong to, and create the schema."""
         ...

@@ -130,6 +130,10 @@ class Engine(Protocol):
         """A typed error for a driver error, without vendor text."""
         ...
 
+    def advice(self, session: Session) -> list[str]:
+        """What stops nothing but would help: for ``check``."""
+        ...
+
     def column_type(self, plan: ColumnPlan) -> str:
         """Physical type of a target column, as :class:`ColumnFacts` spells it."""
         ...

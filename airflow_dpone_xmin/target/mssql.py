@@ -263,6 +263,11 @@ class MssqlEngine:
         return [row[0] for row in rows if pattern.fullmatch(row[0])]
 
     # ---- spelling and errors ----------------------------------------------------------------------------------------------
+    def advice(self, session: Session) -> list[str]:
+        """READ_COMMITTED_SNAPSHOT lets readers see the last commit while the finalizer holds its table lock."""
+        on = session.scalar("advice.row_versions", queries.READ_COMMITTED_SNAPSHOT)
+        return [] if on else ["READ_COMMITTED_SNAPSHOT is off: readers of the target wait for the finalizer; consider turning it on"]
+
     def column_type(self, plan: ColumnPlan) -> str:
         """The plan's SQL Server type."""
         return plan.mssql_type

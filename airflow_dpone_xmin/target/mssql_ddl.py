@@ -19,6 +19,8 @@ def _q(name: str) -> str:
 class MssqlDdl:
     """SQL Server's :class:`target.ddl.DdlDialect`. One batch per statement: scripts are written with ``GO`` between them."""
 
+    separator = "\nGO\n"
+
     def enter(self, namespace: Namespace) -> list[str]:
         """Filtered indexes and computed columns need the two SET options in the session that creates them (Msg 1934)."""
         return [

@@ -26,6 +26,7 @@ OBSERVE_DATABASE = text(
     " LEFT JOIN master.sys.database_recovery_status AS r ON r.database_id = d.database_id"
     " WHERE LOWER(d.name) = LOWER(:name)"
 )
+READ_COMMITTED_SNAPSHOT = text("SELECT is_read_committed_snapshot_on FROM sys.databases WHERE name = DB_NAME()")
 HAS_PERMISSION = text("SELECT HAS_PERMS_BY_NAME(:securable, :kind, :permission)")
 LIST_STAGES = text(
     "SELECT t.name FROM sys.tables AS t JOIN sys.schemas AS s ON s.schema_id = t.schema_id"

@@ -265,6 +265,10 @@ class PostgresEngine:
         return [row[0] for row in rows]
 
     # ---- spelling and errors ----------------------------------------------------------------------------------------------
+    def advice(self, session: Session) -> list[str]:
+        """None: this engine stands in for SQL Server."""
+        return []
+
     def column_type(self, plan: ColumnPlan) -> str:
         """The plan's embedded type."""
         return plan.embedded_type

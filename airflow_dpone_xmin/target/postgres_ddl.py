@@ -17,6 +17,8 @@ def _spell(template: str, **parts: sql.Composable) -> str:
 class PostgresDdl:
     """The embedded engine's :class:`target.ddl.DdlDialect`."""
 
+    separator = ";\n\n"
+
     def enter(self, namespace: Namespace) -> list[str]:
         """The script runs in the one database; only the schema may be missing."""
         return [_spell("CREATE SCHEMA IF NOT EXISTS {schema}", schema=sql.Identifier(namespace.schema))]

@@ -1,0 +1,65 @@
+"""``state show`` and ``evidence show``: where a route stands, and what proves it. Imports typer; everything else lazily."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, TableOption, load_route
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+state_app = typer.Typer(help="Checkpoint, head and owner of a route.", no_args_is_help=True)
+evidence_app = typer.Typer(help="Receipts: the immutable proofs of commits.", no_args_is_help=True)
+
+
+@state_app.command("show")
+@command
+def state_show(context: CliContext, manifest: ManifestArgument, table: TableOption = None) -> None:
+    """Show checkpoint and head, and whether they agree."""
+    from airflow_dpone_xmin.cli.output import print_facts
+    from airflow_dpone_xmin.runtime.inspect import state_document
+
+    document = state_document(load_route(context, manifest, table), endpoints=context.endpoints)
+
+    def human(console: Console) -> None:
+        print_facts(console, {name: value for name, value in document.items() if not isinstance(value, dict)}, title=document["process"])
+        for name in ("checkpoint", "head"):
+            if document[name] is None:
+                console.print(f"{name}: none")
+            else:
+                print_facts(console, document[name], title=name)
+
+    context.output.result(document, human)
+
+
+@evidence_app.command("show")
+@command
+def evidence_show(
+    context: CliContext,
+    manifest: ManifestArgument,
+    table: TableOption = None,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="Show the receipt of this run.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many receipts, newest first.")] = 5,
+) -> None:
+    """Show the receipt of a run, or the newest receipts of the route."""
+    from airflow_dpone_xmin.cli.output import print_facts, print_table
+    from airflow_dpone_xmin.runtime.inspect import receipt_documents
+
+    receipts = receipt_documents(load_route(context, manifest, table), endpoints=context.endpoints, run_id=run_id, limit=limit)
+
+    def human(console: Console) -> None:
+        if run_id is not None:
+            flat = {name: value for name, value in receipts[0].items() if name not in ("checkpoint", "counts", "digests")}
+            print_facts(console, {**flat, **receipts[0]["checkpoint"], **receipts[0]["counts"], **receipts[0]["digests"]}, title="Receipt")
+            return
+        names = ("payload", "inserted", "updated", "reactivated", "unchanged", "soft_deleted", "hard_deleted", "active_after")
+        rows = [
+            (r["checkpoint"]["revision"], r["run_id"], r["payload"], *(r["counts"][name] for name in names), r["detected_at_utc"]) for r in receipts
+        ]
+        print_table(console, ("revision", "run", "kind", *names, "detected (UTC)"), rows)
+
+    context.output.result({"receipts": receipts}, human)

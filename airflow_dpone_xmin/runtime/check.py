@@ -1,0 +1,186 @@
+"""Check: predict a run. Whatever can be known without moving data is reported here, one row per fact.
+
+The static half needs the manifest and the registry; the live half (``--connections``) looks at both servers and asks the very functions
+that a run asks. Imports everything below runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_dpone_xmin.contracts.columns import Projection
+from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
+from airflow_dpone_xmin.contracts.errors import CODES, XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.runtime.admission import RouteIdentity, missing_target_grants, read_position, refuse_early, resolve_identity
+from airflow_dpone_xmin.runtime.reconcile import source_request
+from airflow_dpone_xmin.runtime.workdir import default_base
+from airflow_dpone_xmin.source.describe import Described, describe
+from airflow_dpone_xmin.target.authority import observe_pins, verify_session_pair
+from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
+from airflow_dpone_xmin.target.connect import engine_for
+from airflow_dpone_xmin.target.ddl import verify_catalog
+from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.finalize import Position
+from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.shape import shape_differences
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row of a check.
+
+    :param ok: True, False, or None for advice that stops nothing.
+    :param code: the code that a run would raise, empty when ok.
+    """
+
+    area: str
+    subject: str
+    ok: bool | None
+    expected: str = ""
+    observed: str = ""
+    code: str = ""
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Report:
+    """All findings of one route."""
+
+    route: Route
+    findings: list[Finding] = field(default_factory=list)
+    projection: Projection | None = None
+    source: Described | None = None
+    position: Position | None = None
+    identity: RouteIdentity | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run would be admitted, as far as anything can be known."""
+        return all(finding.ok is not False for finding in self.findings)
+
+    def passed(self, area: str, subject: str, observed: str = "") -> None:
+        """Record a fact that holds."""
+        self.findings.append(Finding(area, subject, True, observed=observed))
+
+    def failed(self, area: str, error: XminError, subject: str = "") -> None:
+        """Record what a run would raise."""
+        self.findings.append(
+            Finding(area, subject or error.message, False, observed=error.message if subject else "", code=error.code, hint=error.hint)
+        )
+
+    def failed_each(self, area: str, code: str, sentences: Iterable[str]) -> bool:
+        """Record one failure per sentence; returns whether there was one."""
+        before = len(self.findings)
+        self.findings += [Finding(area, sentence, False, code=code, hint=CODES[code].hint) for sentence in sentences]
+        return len(self.findings) > before
+
+
+def check_static(route: Route) -> Report:
+    """What the manifest and the registry alone decide; building the route was already most of it."""
+    report = Report(route)
+    report.passed("manifest", f"process {route.process}", f"{route.source.schema}.{route.source.relation} → {route.layout.target.display}")
+    report.passed("manifest", f"deletes: {route.delete_mode.value}", _guards(route))
+    for role in ("source", "target", "staging", "state"):
+        report.passed("registry", f"{role} authority", f"sha256 {route.authorities.digests[role].hex()[:16]}…")
+    report.findings += [Finding("manifest", notice, None) for notice in route.notices]
+    return report
+
+
+def check_connections(route: Route, *, endpoints: EndpointResolver, report: Report | None = None) -> Report:
+    """Look at source and target; moves no data and writes nothing.
+
+    :returns: the report, extended; every failure is a finding, not an exception.
+    """
+    report = report or check_static(route)
+    _check_source(route, endpoints, report)
+    with ExitStack() as stack:
+        try:
+            engine = engine_for(
+                route.layout,
+                target=endpoints(route.sink_entry, conn_id=route.sink_conn_id),
+                state=endpoints(route.state_entry, conn_id=route.state_conn_id),
+                multi_subnet_failover=route.multi_subnet_failover,
+            )
+            stack.callback(engine.close)
+            sessions = {}
+            for role in ("target", "staging", "state"):
+                sessions[role] = engine.connect(role, cancel=Cancellation())  # type: ignore[arg-type]
+                stack.callback(sessions[role].close)
+            _check_target(engine, sessions["target"], sessions["state"], report)
+        except XminError as error:
+            report.failed("target", error)
+    return report
+
+
+def _check_source(route: Route, endpoints: EndpointResolver, report: Report) -> None:
+    try:
+        endpoint = endpoints(route.source.entry, conn_id=route.source_conn_id)
+        base = Path(route.work_dir) if route.work_dir else default_base()
+        found = describe(endpoint, source_request(route, work_dir=base))
+    except XminError as error:
+        report.failed("source", error)
+        return
+    report.source, report.projection = found, found.projection
+    for pin in found.pins:
+        report.findings.append(
+            Finding("source", pin.pin, pin.ok, pin.expected, pin.observed, "" if pin.ok else pin.code, "" if pin.ok else CODES[pin.code].hint)
+        )
+    report.failed_each("source", "postgres_source.permission_denied", [f"missing grant: {grant}" for grant in found.missing_grants])
+    told = {finding.code for finding in report.findings if finding.ok is False}
+    for error in found.findings:
+        if error.code not in told:
+            report.failed("source", error)
+    if found.projection is not None:
+        report.passed("source", "columns", f"{len(found.projection.columns)} carried, key ({', '.join(found.projection.key)})")
+
+
+def _check_target(engine: Engine, session: Session, state: Session, report: Report) -> None:
+    route = report.route
+    for verdict in observe_pins(engine, session, route):
+        code = "" if verdict.ok else f"mssql_transaction.{verdict.role}_database_{verdict.reason}"
+        report.findings.append(
+            Finding(verdict.role, verdict.pin, verdict.ok, verdict.expected, verdict.observed, code, CODES[code].hint if code else "")
+        )
+    try:
+        verify_session_pair(engine.session_facts(session), engine.session_facts(state))
+        report.passed("state", "same server and principal as the target")
+    except XminError as error:
+        report.failed("state", error)
+    catalog = build_catalog(route.layout.names)
+    if not report.failed_each("state", "mssql_transaction.catalog_mismatch", verify_catalog(engine, session, catalog)):
+        report.passed("state", "catalog", "exact")
+        missing = missing_target_grants(engine, session, catalog, route)
+        if not report.failed_each("target", "mssql_transaction.permission_denied", [f"missing grant: {grant}" for grant in missing]):
+            report.passed("target", "grants", "complete")
+        _check_route_state(engine, session, catalog, report)
+    report.findings += [Finding("target", advice, None) for advice in engine.advice(session)]
+
+
+def _check_route_state(engine: Engine, session: Session, catalog: Catalog, report: Report) -> None:
+    route = report.route
+    try:
+        identity = report.identity = resolve_identity(engine, session, catalog, route)
+        report.passed("target", "identity", identity.binding.identity.hex()[:16] + "…")
+        if report.projection is not None:
+            differences = shape_differences(engine, identity.facts, route, report.projection)
+            if not report.failed_each("target", "DPONE_TARGET_UNSUPPORTED", differences):
+                report.passed("target", "table", "exactly what this route writes")
+        report.position = read_position(session, catalog, identity)
+        refuse_early(session, catalog, route, identity=identity, position=report.position)
+        checkpoint = report.position.checkpoint
+        report.passed("state", "checkpoint", f"revision {checkpoint.revision}, xmin {checkpoint.xmin}" if checkpoint else "none: baseline")
+    except XminError as error:
+        report.failed("target", error)
+
+
+def _guards(route: Route) -> str:
+    if not route.delete_mode.reconciles:
+        return "upserts only"
+    rows = "no limit" if route.guards.max_rows is None else str(route.guards.max_rows)
+    ratio = "no limit" if route.guards.max_ratio is None else str(route.guards.max_ratio)
+    return f"at most {rows} rows and ratio {ratio} per run"
