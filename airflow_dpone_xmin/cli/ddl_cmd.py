@@ -13,7 +13,9 @@ from airflow_dpone_xmin.cli.route_cmd import TableOption, load_route
 if TYPE_CHECKING:
     from rich.console import Console
 
-app = typer.Typer(help="Render and verify the catalog and a route's target table. Rendering never connects to the target.", no_args_is_help=True)
+app = typer.Typer(
+    help="Render and verify the catalog and a route's target table. Rendering never connects to the target.", no_args_is_help=True
+)
 
 ManifestOption = Annotated[str, typer.Option("--manifest", "-m", help="Manifest of the route; names engine, databases and schemas.")]
 

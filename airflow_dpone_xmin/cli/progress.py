@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from airflow_dpone_xmin.cli.output import Output
 
 LABELS = {
-    "POSTGRES_SNAPSHOT_OPEN": "snapshot open", "POSTGRES_COPY_PROGRESS": "extracting rows", "POSTGRES_COPY_COMPLETE": "rows extracted",
-    "POSTGRES_KEYS_COMPLETE": "keys extracted", "STAGE_ROWS_COMPLETE": "rows staged", "STAGE_KEYS_COMPLETE": "keys staged",
-    "FINALIZE_COMPLETE": "committed", "RECEIPT_REPLAYED": "answered from the receipt",
+    "POSTGRES_SNAPSHOT_OPEN": "snapshot open",
+    "POSTGRES_COPY_PROGRESS": "extracting rows",
+    "POSTGRES_COPY_COMPLETE": "rows extracted",
+    "POSTGRES_KEYS_COMPLETE": "keys extracted",
+    "STAGE_ROWS_COMPLETE": "rows staged",
+    "STAGE_KEYS_COMPLETE": "keys staged",
+    "FINALIZE_COMPLETE": "committed",
+    "RECEIPT_REPLAYED": "answered from the receipt",
 }
 
 

@@ -58,7 +58,10 @@ def plan(
         for number, phase in enumerate(document["phases"], start=1):
             console.print(f"{number}. {phase}", markup=False, soft_wrap=True)
         if "columns" in document:
-            rows = [(c["name"], c["source_type"], c["target_type"], "key" if c["key"] else "", "" if c["nullable"] else "NOT NULL") for c in document["columns"]]
+            rows = [
+                (c["name"], c["source_type"], c["target_type"], "key" if c["key"] else "", "" if c["nullable"] else "NOT NULL")
+                for c in document["columns"]
+            ]
             print_table(console, ("column", "source type", "target type", "", ""), rows)
         for name, statement in document.get("sql", {}).items():
             console.print(f"\n-- {name}\n{statement};", markup=False, soft_wrap=True)
@@ -124,7 +127,9 @@ def run(
     context: CliContext,
     manifest: ManifestArgument,
     table: TableOption = None,
-    run_id: Annotated[str | None, typer.Option("--run-id", help="Scheduler identity of the run; the same id again answers from its receipt.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="Scheduler identity of the run; the same id again answers from its receipt.")
+    ] = None,
 ) -> None:
     """Run one route once: all of it commits, or none of it does."""
     import uuid
@@ -147,7 +152,9 @@ def run(
     def human(console: Console) -> None:
         receipt = outcome.receipt
         facts: dict[str, object] = {
-            "status": outcome.status, "receipt": receipt.receipt_id, "payload": f"{receipt.payload.value} ({receipt.payload_reason})",
+            "status": outcome.status,
+            "receipt": receipt.receipt_id,
+            "payload": f"{receipt.payload.value} ({receipt.payload_reason})",
             "checkpoint": f"revision {receipt.new_revision}, xmin {receipt.new_xmin}, replay amplification {receipt.replay_amplification}",
         }
         facts |= receipt.counts.to_dict()

@@ -58,7 +58,8 @@ def evidence_show(
             return
         names = ("payload", "inserted", "updated", "reactivated", "unchanged", "soft_deleted", "hard_deleted", "active_after")
         rows = [
-            (r["checkpoint"]["revision"], r["run_id"], r["payload"], *(r["counts"][name] for name in names), r["detected_at_utc"]) for r in receipts
+            (r["checkpoint"]["revision"], r["run_id"], r["payload"], *(r["counts"][name] for name in names), r["detected_at_utc"])
+            for r in receipts
         ]
         print_table(console, ("revision", "run", "kind", *names, "detected (UTC)"), rows)
 

@@ -143,10 +143,16 @@ CODES: dict[str, ErrorSpec] = {
         "A key file is missing, unreadable, encrypted, or not a key.", "Name a PEM file, or a securesystemslib key as JSON."
     ),
     "registry.unwritable": ErrorSpec("A key or registry file cannot be written.", "Check the directory and its permissions."),
-    "registry.output_exists": ErrorSpec("The output file exists and is not overwritten.", "Choose another name, move the file away, or pass --force where offered."),
+    "registry.output_exists": ErrorSpec(
+        "The output file exists and is not overwritten.", "Choose another name, move the file away, or pass --force where offered."
+    ),
     "registry.unsigned": ErrorSpec("The envelope carries no signature.", "Sign it; there is no unsigned mode."),
-    "registry.key_unknown": ErrorSpec("No signature was made by a trusted key.", "Trust the signer's public key, or sign with a trusted one."),
-    "registry.signature_invalid": ErrorSpec("The payload was altered after signing.", "Sign the document again; treat the file as hostile."),
+    "registry.key_unknown": ErrorSpec(
+        "No signature was made by a trusted key.", "Trust the signer's public key, or sign with a trusted one."
+    ),
+    "registry.signature_invalid": ErrorSpec(
+        "The payload was altered after signing.", "Sign the document again; treat the file as hostile."
+    ),
     "registry.payload_type": ErrorSpec("The envelope carries another kind of document.", "Use the registry envelope of this product."),
     "registry.not_yet_valid": ErrorSpec("The registry is not valid yet.", "Wait, or correct the clock or the validity."),
     "registry.expired": ErrorSpec("The registry is no longer valid.", "Sign a renewed registry."),
@@ -169,7 +175,9 @@ CODES: dict[str, ErrorSpec] = {
         True,
     ),
     "postgres_source.lost": ErrorSpec("The source session ended or was cancelled by recovery.", "Run again.", True),
-    "postgres_source.deadline": ErrorSpec("The source boundary ran past its deadline.", "Raise the deadline or run when the source is quieter.", True),
+    "postgres_source.deadline": ErrorSpec(
+        "The source boundary ran past its deadline.", "Raise the deadline or run when the source is quieter.", True
+    ),
     "postgres_source.lock_timeout": ErrorSpec("The source relation could not be locked in time.", "Run again when the DDL is over.", True),
     "postgres_source.projection_invalid": ErrorSpec("The source columns do not fit the route.", "Compare the source with the manifest."),
     "postgres_source_authority.metadata_permission_denied": ErrorSpec(
@@ -182,7 +190,9 @@ CODES: dict[str, ErrorSpec] = {
     "postgres_source_authority.database_mismatch": ErrorSpec("The source database is not the signed one.", _REVIEW),
     "postgres_source_authority.principal_mismatch": ErrorSpec("The source principal is not the signed one.", _REVIEW),
     "postgres_source_authority.relation_mismatch": ErrorSpec("The source relation is not the signed one.", _REVIEW),
-    "postgres_source_authority.relation_ambiguous": ErrorSpec("The authored name folds to more than one pin or relation.", "Author the exact spelling."),
+    "postgres_source_authority.relation_ambiguous": ErrorSpec(
+        "The authored name folds to more than one pin or relation.", "Author the exact spelling."
+    ),
     "xmin_window.regressed": ErrorSpec(
         "The source's safe horizon lies below the stored checkpoint.",
         "A restored or replaced source needs a rotated, signed source authority; then the payload is full.",
@@ -195,51 +205,78 @@ CODES: dict[str, ErrorSpec] = {
     # ---- work directory ---------------------------------------------------------------------------------------------------
     "storage.floor": ErrorSpec("The work directory has less free space than its floor.", "Free space, or set runtime.storage.", True),
     "storage.write_failed": ErrorSpec("An artifact could not be written.", "Check space and permissions of the work directory.", True),
-    "storage.artifact_altered": ErrorSpec("An artifact differs from what was written.", "Run again; check the work directory's disk.", True),
+    "storage.artifact_altered": ErrorSpec(
+        "An artifact differs from what was written.", "Run again; check the work directory's disk.", True
+    ),
     # ---- target -----------------------------------------------------------------------------------------------------------
     "mssql_transaction.unreachable": ErrorSpec("The target server cannot be reached.", "Check host, port and network.", True),
-    "mssql_transaction.authentication_failed": ErrorSpec("The target server refused the login.", "Check user and password of the connection."),
+    "mssql_transaction.authentication_failed": ErrorSpec(
+        "The target server refused the login.", "Check user and password of the connection."
+    ),
     "mssql_transaction.driver_missing": ErrorSpec(
         "The ODBC driver manager or driver cannot be loaded.", "Run `apt install unixodbc` and install the `mssql` extra."
     ),
     "mssql_transaction.topology_mismatch": ErrorSpec("Target and state are not on one server.", "Keep both databases on one instance."),
     "mssql_transaction.principal_mismatch": ErrorSpec("Target and state sessions act as different principals.", "Use one login for both."),
-    "mssql_transaction.permission_denied": ErrorSpec("The runtime login lacks a right.", "Apply the grants of `dpone-xmin ddl render --manifest …`."),
+    "mssql_transaction.permission_denied": ErrorSpec(
+        "The runtime login lacks a right.", "Apply the grants of `dpone-xmin ddl render --manifest …`."
+    ),
     "mssql_transaction.availability_group_unsupported": ErrorSpec(
         "Target and state could commit separately in this availability group.",
         "Put target and state in one database, or use one group with per-database DTC support.",
     ),
     "mssql_transaction.connection_lost": ErrorSpec("The target session ended before the outcome was decided.", "Run again.", True),
     "mssql_transaction.conflict": ErrorSpec("A concurrent transaction won.", "Run again.", True),
-    "mssql_transaction.lock_timeout": ErrorSpec("A lock in the target was not granted in time.", "Run again when the other run is over.", True),
+    "mssql_transaction.lock_timeout": ErrorSpec(
+        "A lock in the target was not granted in time.", "Run again when the other run is over.", True
+    ),
     "mssql_transaction.session_invalid": ErrorSpec("The target session is not in the state that commit requires.", "Run again.", True),
-    "mssql_transaction.constraint_violation": ErrorSpec("The target refused a row by a constraint.", "Compare the target's constraints with the source."),
+    "mssql_transaction.constraint_violation": ErrorSpec(
+        "The target refused a row by a constraint.", "Compare the target's constraints with the source."
+    ),
     "mssql_transaction.statement_failed": ErrorSpec("The target refused a statement.", "See the details; report it if it persists."),
     "mssql_transaction.commit_outcome_unknown": ErrorSpec(
         "Whether the transaction committed cannot be decided yet.", "Run the same invocation again: the receipt decides.", True
     ),
-    "mssql_transaction.catalog_mismatch": ErrorSpec("The state catalog is not the exact one this version needs.", "Apply `dpone-xmin ddl render`, then verify."),
-    "mssql_transaction.catalog_foreign": ErrorSpec("The state catalog has another version or was not made by this product.", "Apply `dpone-xmin ddl upgrade` as owner, or use another schema."),
+    "mssql_transaction.catalog_mismatch": ErrorSpec(
+        "The state catalog is not the exact one this version needs.", "Apply `dpone-xmin ddl render`, then verify."
+    ),
+    "mssql_transaction.catalog_foreign": ErrorSpec(
+        "The state catalog has another version or was not made by this product.",
+        "Apply `dpone-xmin ddl upgrade` as owner, or use another schema.",
+    ),
     "mssql_transaction.staging_lease_lost": ErrorSpec("The staging session was evicted.", "Run again.", True),
     "mssql_transaction.target_database_authority_mismatch": ErrorSpec("The target database is not the signed one.", _REVIEW),
-    "mssql_transaction.target_database_unavailable": ErrorSpec("The target database is not ONLINE and MULTI_USER.", "Bring it online.", True),
-    "mssql_transaction.target_database_access_denied": ErrorSpec("The login has no access to the target database.", "Map the login to a user and grant CONNECT."),
+    "mssql_transaction.target_database_unavailable": ErrorSpec(
+        "The target database is not ONLINE and MULTI_USER.", "Bring it online.", True
+    ),
+    "mssql_transaction.target_database_access_denied": ErrorSpec(
+        "The login has no access to the target database.", "Map the login to a user and grant CONNECT."
+    ),
     "mssql_transaction.target_database_metadata_permission_denied": ErrorSpec(
         "The login may not see the target database's metadata.", "GRANT VIEW ANY DATABASE to the runtime login."
     ),
     "mssql_transaction.staging_database_authority_mismatch": ErrorSpec("The staging database is not the signed one.", _REVIEW),
-    "mssql_transaction.staging_database_unavailable": ErrorSpec("The staging database is not ONLINE and MULTI_USER.", "Bring it online.", True),
-    "mssql_transaction.staging_database_access_denied": ErrorSpec("The login has no access to the staging database.", "Map the login to a user and grant CONNECT."),
+    "mssql_transaction.staging_database_unavailable": ErrorSpec(
+        "The staging database is not ONLINE and MULTI_USER.", "Bring it online.", True
+    ),
+    "mssql_transaction.staging_database_access_denied": ErrorSpec(
+        "The login has no access to the staging database.", "Map the login to a user and grant CONNECT."
+    ),
     "mssql_transaction.staging_database_metadata_permission_denied": ErrorSpec(
         "The login may not see the staging database's metadata.", "GRANT VIEW ANY DATABASE to the runtime login."
     ),
     "mssql_transaction.state_database_authority_mismatch": ErrorSpec("The state database is not the signed one.", _REVIEW),
     "mssql_transaction.state_database_unavailable": ErrorSpec("The state database is not ONLINE and MULTI_USER.", "Bring it online.", True),
-    "mssql_transaction.state_database_access_denied": ErrorSpec("The login has no access to the state database.", "Map the login to a user and grant CONNECT."),
+    "mssql_transaction.state_database_access_denied": ErrorSpec(
+        "The login has no access to the state database.", "Map the login to a user and grant CONNECT."
+    ),
     "mssql_transaction.state_database_metadata_permission_denied": ErrorSpec(
         "The login may not see the state database's metadata.", "GRANT VIEW ANY DATABASE to the runtime login."
     ),
-    "target_identity.missing": ErrorSpec("The target table has no row in dpone_target_identity.", "Apply `dpone-xmin ddl render --manifest …` as owner."),
+    "target_identity.missing": ErrorSpec(
+        "The target table has no row in dpone_target_identity.", "Apply `dpone-xmin ddl render --manifest …` as owner."
+    ),
     "target_identity.ambiguous": ErrorSpec("More than one identity or case variant answers to the target's name.", "Remove the decoys."),
     "target_identity.mismatch": ErrorSpec("The target's identity is not the one this invocation was admitted with.", _REVIEW),
     "target_ownership.conflict": ErrorSpec("Another state key owns the target.", "Transfer the ownership with a repair authority."),
@@ -247,17 +284,25 @@ CODES: dict[str, ErrorSpec] = {
     "staging.proof_failed": ErrorSpec("The staged rows are not the extracted rows.", "Run again; report it if it persists.", True),
     "staging.key_invalid": ErrorSpec("The staged keys are not unique, not complete, padded or NULL.", "Correct the keys at the source."),
     # ---- reconciliation ---------------------------------------------------------------------------------------------------
-    "invocation.route_changed": ErrorSpec("This invocation was admitted with another route.", "Start a new run: an invocation may not change its route."),
+    "invocation.route_changed": ErrorSpec(
+        "This invocation was admitted with another route.", "Start a new run: an invocation may not change its route."
+    ),
     "invocation.attempt_conflict": ErrorSpec("Another attempt of this invocation is running.", "Wait for it.", True),
     "checkpoint.conflict": ErrorSpec("The checkpoint moved while this run was working.", "Run again.", True),
     "checkpoint.missing": ErrorSpec("The target has rows but this state key has no checkpoint.", _FULL),
-    "checkpoint.seed_missing": ErrorSpec("The handoff's seed is absent or conflicting.", "Finish the initial campaign of this handoff first."),
-    "guard.deletes_exceeded": ErrorSpec("More rows are missing at the source than the guards allow.", "Verify the deletes, then approve them with a repair authority."),
+    "checkpoint.seed_missing": ErrorSpec(
+        "The handoff's seed is absent or conflicting.", "Finish the initial campaign of this handoff first."
+    ),
+    "guard.deletes_exceeded": ErrorSpec(
+        "More rows are missing at the source than the guards allow.", "Verify the deletes, then approve them with a repair authority."
+    ),
     "guard.empty_snapshot": ErrorSpec("The source is empty.", "Verify it, then approve it with a repair authority."),
     "guard.quality_gate": ErrorSpec("A quality gate of the manifest failed.", "Compare source and target with the gate."),
     "reconcile.full_repair_required": ErrorSpec("The target differs from the key snapshot in a way the delta cannot mend.", _FULL),
     "reconcile.invariant": ErrorSpec("The server's row counts contradict the classification.", "Nothing was committed; report it.", True),
-    "repair_authority.not_found": ErrorSpec("The named repair authority does not exist here.", "Check the reference and the state database."),
+    "repair_authority.not_found": ErrorSpec(
+        "The named repair authority does not exist here.", "Check the reference and the state database."
+    ),
     "repair_authority.refused": ErrorSpec("The repair authority does not admit this run.", "See the details for the binding that differs."),
     "repair_authority.unused": ErrorSpec("The run did not need the repair authority.", "Run without it; it stays unconsumed."),
     "run.cancelled": ErrorSpec("The run was cancelled.", "Run again; nothing was committed.", True),

@@ -162,9 +162,7 @@ class DatabaseAuthority(Closed):
 
     def authority_digest(self, *, role: Literal["target", "staging", "state"], database: str) -> bytes:
         """Digest over role, canonical database name and the whole list of pin sets."""
-        return digest(
-            {"v": 1, "role": role, "database": database, "pins": sorted((p.canonical() for p in self.pin_sets), key=str)}
-        )
+        return digest({"v": 1, "role": role, "database": database, "pins": sorted((p.canonical() for p in self.pin_sets), key=str)})
 
 
 class StagingDefault(Closed):

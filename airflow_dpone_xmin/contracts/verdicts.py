@@ -79,7 +79,9 @@ REFUSED: tuple[Verdict, ...] = (
     Verdict("state.key", "DPONE_LEGACY_STATE", "a state key is derived, never authored"),
     Verdict("state.adopt_legacy", "DPONE_LEGACY_STATE", "legacy state is never adopted"),
     Verdict(
-        "sink.strategy.mode", _STRATEGY, "not a strategy of this route",
+        "sink.strategy.mode",
+        _STRATEGY,
+        "not a strategy of this route",
         ("full_refresh", "incremental_append", "replace", "partition_replace", "snapshot_diff", "scd2", "cdc_apply"),
     ),
     Verdict("sink.strategy.partition*", _STRATEGY, "partition replacement is another strategy"),

@@ -54,6 +54,7 @@ def judge_min_rows(*, active_after: int, gates: Mapping[str, int]) -> None:
     for gate, threshold in gates.items():
         if active_after < threshold:
             raise XminError(
-                "guard.quality_gate", f"Gate `{gate}` needs at least {threshold} active rows; {active_after} would remain.",
+                "guard.quality_gate",
+                f"Gate `{gate}` needs at least {threshold} active rows; {active_after} would remain.",
                 details={"gate": gate, "threshold": threshold, "active_after": active_after},
             )

@@ -58,8 +58,13 @@ def resolve_routes(manifest: Manifest, registry: RegistryDocument) -> list[Route
                 )
             routes.append(
                 _route(
-                    manifest, registry, process=f"{manifest.name}:{schema}.{table.name}", schema=schema, relation=table.name,
-                    target=target, unique_key=table.unique_key,
+                    manifest,
+                    registry,
+                    process=f"{manifest.name}:{schema}.{table.name}",
+                    schema=schema,
+                    relation=table.name,
+                    target=target,
+                    unique_key=table.unique_key,
                 )
             )
     seen: set[str] = set()
@@ -133,8 +138,12 @@ def _route(
         state_conn_id=state_entry.airflow_conn_id or state_name,
         layout=layout,
         authorities=Authorities(
-            source=authority, relation_key=relation_key, target=authorities.target, staging=authorities.staging,
-            state=authorities.state, digests=digests,
+            source=authority,
+            relation_key=relation_key,
+            target=authorities.target,
+            staging=authorities.staging,
+            state=authorities.state,
+            digests=digests,
         ),
         key=key,
         delete_mode=mode,
@@ -159,7 +168,8 @@ def _connection(registry: RegistryDocument, name: str, *, types: tuple[str, ...]
     entry = registry.connections.get(name)
     if entry is None:
         raise XminError(
-            "DPONE_REGISTRY_CONNECTION_UNKNOWN", f"The registry has no connection `{name}`.",
+            "DPONE_REGISTRY_CONNECTION_UNKNOWN",
+            f"The registry has no connection `{name}`.",
             details={"connection": name, "known": sorted(registry.connections)},
         )
     if entry.type not in types:
@@ -189,9 +199,7 @@ def _source(manifest: Manifest, entry: RegistryConnection, *, schema: str, relat
     return identity, authority, relation_key
 
 
-def _layout(
-    manifest: Manifest, sink: RegistryConnection, state: RegistryConnection, *, target: SinkTable, relation: str
-) -> Layout:
+def _layout(manifest: Manifest, sink: RegistryConnection, state: RegistryConnection, *, target: SinkTable, relation: str) -> Layout:
     facts, staging, authored = sink.connection, sink.connection.staging, manifest.sink.options.staging
     schema = target.schema_name or facts.schema_name or "dbo"
     database = _database(sink, target.database or facts.database, role="target")
@@ -223,7 +231,8 @@ def _database(entry: RegistryConnection, name: str, *, role: Role) -> str:
     folded = [pin for pin in pins if ascii_fold(pin) == ascii_fold(name)]
     if len(folded) != 1:
         raise XminError(
-            f"DPONE_MSSQL_{role.upper()}_DATABASE_AUTHORITY_REQUIRED", f"The registry has no authority for the {role} database.",
+            f"DPONE_MSSQL_{role.upper()}_DATABASE_AUTHORITY_REQUIRED",
+            f"The registry has no authority for the {role} database.",
             details={"database": name},
         )
     return folded[0]

@@ -73,8 +73,9 @@ def verify_target(engine: Engine, session: Session, state_session: Session, rout
     differences = verify_catalog(engine, session, catalog)
     if differences:
         raise XminError(
-            "mssql_transaction.catalog_mismatch", f"The state catalog differs from this version's in {len(differences)} places: "
-            f"{differences[0]}.", details={"differences": differences},
+            "mssql_transaction.catalog_mismatch",
+            f"The state catalog differs from this version's in {len(differences)} places: {differences[0]}.",
+            details={"differences": differences},
         )
     missing = missing_target_grants(engine, session, catalog, route)
     if missing:
@@ -97,19 +98,32 @@ def resolve_identity(engine: Engine, session: Session, catalog: Catalog, route: 
     target = route.layout.target
     facts = engine.describe(session, target)
     if facts is None:
-        raise XminError("DPONE_TARGET_UNSUPPORTED", f"{target.display} is missing, invisible or not a table.", details={"target": target.display})
+        raise XminError(
+            "DPONE_TARGET_UNSUPPORTED", f"{target.display} is missing, invisible or not a table.", details={"target": target.display}
+        )
     binding = resolve_binding(session, catalog, target, environment=route.environment)
     scope = scope_hash()
     schema = schema_hash(
-        key=key_types(facts, route), delete_mode=route.delete_mode.value, text_columns=sorted(route.string_columns),
+        key=key_types(facts, route),
+        delete_mode=route.delete_mode.value,
+        text_columns=sorted(route.string_columns),
         overrides=dict(route.type_overrides),
     )
     digests = route.authorities.digests
     return RouteIdentity(
-        binding=binding, facts=facts, scope_hash=scope, schema_hash=schema,
+        binding=binding,
+        facts=facts,
+        scope_hash=scope,
+        schema_hash=schema,
         state_key=state_key(
-            environment=route.environment, process=route.process, handoff_id=route.handoff_id, source=route.source, target=binding.identity,
-            key=route.key, scope=scope, schema=schema,
+            environment=route.environment,
+            process=route.process,
+            handoff_id=route.handoff_id,
+            source=route.source,
+            target=binding.identity,
+            key=route.key,
+            scope=scope,
+            schema=schema,
         ),
         target_authority_digest=combined_digest({role: digests[role] for role in ("target", "staging", "state")}),
     )
@@ -124,7 +138,8 @@ def admit(
     """
     if route.execution == "initial":
         raise XminError(
-            "DPONE_STRATEGY_UNSUPPORTED", "This manifest describes an initial campaign, not an incremental run.",
+            "DPONE_STRATEGY_UNSUPPORTED",
+            "This manifest describes an initial campaign, not an incremental run.",
             hint="Use the campaign commands for it.",
         )
     catalog = verify_target(engine, session, state_session, route)
@@ -137,14 +152,28 @@ def admit(
     if receipt is None:
         refuse_early(session, catalog, route, identity=identity, position=position)
     return Admitted(
-        catalog=catalog, identity=identity, position=position, prior=prior_of(route, identity, position), invocation_digest=digest,
-        load_id=load_id, attempt=attempt, receipt=receipt,
+        catalog=catalog,
+        identity=identity,
+        position=position,
+        prior=prior_of(route, identity, position),
+        invocation_digest=digest,
+        load_id=load_id,
+        attempt=attempt,
+        receipt=receipt,
     )
 
 
 def _allocate(
-    engine: Engine, session: Session, catalog: Catalog, route: Route, *, identity: RouteIdentity, invocation: Invocation, digest: bytes,
-    load_id: UUID, serial: int,
+    engine: Engine,
+    session: Session,
+    catalog: Catalog,
+    route: Route,
+    *,
+    identity: RouteIdentity,
+    invocation: Invocation,
+    digest: bytes,
+    load_id: UUID,
+    serial: int,
 ) -> tuple[int, Receipt | None]:
     """The invocation's row and receipt, under the invocation's own lock."""
     resource = f"dpone:invocation:{digest.hex()}"
@@ -154,9 +183,14 @@ def _allocate(
         ledger.accept_registry(environment=route.environment, serial=serial)
         attempt = ledger.admit_invocation(
             {
-                "invocation_digest": digest, "process": invocation.process, "run_id": invocation.run_id, "map_index": invocation.map_index,
-                "target_identity": identity.binding.identity, "state_key": identity.state_key,
-                "route_fingerprint": route.route_fingerprint, "last_load_id": load_id,
+                "invocation_digest": digest,
+                "process": invocation.process,
+                "run_id": invocation.run_id,
+                "map_index": invocation.map_index,
+                "target_identity": identity.binding.identity,
+                "state_key": identity.state_key,
+                "route_fingerprint": route.route_fingerprint,
+                "last_load_id": load_id,
             }
         )
         receipt = ledger.find_receipt(digest)
@@ -180,21 +214,27 @@ def refuse_early(session: Session, catalog: Catalog, route: Route, *, identity: 
     owner = Ledger(session, catalog).active_owner(identity.binding.identity)
     if owner not in (None, identity.state_key):
         raise XminError(
-            "target_ownership.conflict", "Another state key owns the target.",
+            "target_ownership.conflict",
+            "Another state key owns the target.",
             details={"owner_state_key": owner.hex() if owner else "", "state_key": identity.state_key.hex()},
         )
     if route.handoff_id is not None and position.checkpoint is None:
         raise XminError(
-            "checkpoint.seed_missing", "This process continues a handoff whose seed is absent.",
+            "checkpoint.seed_missing",
+            "This process continues a handoff whose seed is absent.",
             details={"handoff_id": route.handoff_id, "state_key": identity.state_key.hex()},
         )
     if position.checkpoint is None and _has_rows(session, route):
         raise XminError(
-            "checkpoint.missing", f"{route.layout.target.display} has rows, but this state key has no checkpoint.",
+            "checkpoint.missing",
+            f"{route.layout.target.display} has rows, but this state key has no checkpoint.",
             details={
                 "binding": {
-                    "environment": route.environment, "state_key": identity.state_key.hex(), "scope_hash": identity.scope_hash.hex(),
-                    "checkpoint_xmin": None, "checkpoint_revision": None,
+                    "environment": route.environment,
+                    "state_key": identity.state_key.hex(),
+                    "scope_hash": identity.scope_hash.hex(),
+                    "checkpoint_xmin": None,
+                    "checkpoint_revision": None,
                 }
             },
         )
@@ -216,6 +256,8 @@ def prior_of(route: Route, identity: RouteIdentity, position: Position) -> Prior
     elif checkpoint.target_authority_digest != identity.target_authority_digest:
         force = "target_authority_rotated"
     return Prior(
-        xmin=checkpoint.xmin, projection_fingerprint=checkpoint.projection_fingerprint, force_full=force,
+        xmin=checkpoint.xmin,
+        projection_fingerprint=checkpoint.projection_fingerprint,
+        force_full=force,
         authority_rotated=checkpoint.source_authority_digest != route.authorities.digests["source"],
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
@@ -17,12 +16,12 @@ from airflow_dpone_xmin.contracts.errors import CODES, XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, missing_target_grants, read_position, refuse_early, resolve_identity
+from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import source_request
-from airflow_dpone_xmin.runtime.workdir import default_base
+from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.describe import Described, describe
 from airflow_dpone_xmin.target.authority import observe_pins, verify_session_pair
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
-from airflow_dpone_xmin.target.connect import engine_for
 from airflow_dpone_xmin.target.ddl import verify_catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.finalize import Position
@@ -100,12 +99,7 @@ def check_connections(route: Route, *, endpoints: EndpointResolver, report: Repo
     _check_source(route, endpoints, report)
     with ExitStack() as stack:
         try:
-            engine = engine_for(
-                route.layout,
-                target=endpoints(route.sink_entry, conn_id=route.sink_conn_id),
-                state=endpoints(route.state_entry, conn_id=route.state_conn_id),
-                multi_subnet_failover=route.multi_subnet_failover,
-            )
+            engine = engine_of(route, endpoints)
             stack.callback(engine.close)
             sessions = {}
             for role in ("target", "staging", "state"):
@@ -120,21 +114,22 @@ def check_connections(route: Route, *, endpoints: EndpointResolver, report: Repo
 def _check_source(route: Route, endpoints: EndpointResolver, report: Report) -> None:
     try:
         endpoint = endpoints(route.source.entry, conn_id=route.source_conn_id)
-        base = Path(route.work_dir) if route.work_dir else default_base()
-        found = describe(endpoint, source_request(route, work_dir=base))
+        found = describe(endpoint, source_request(route, work_dir=work_base(route)))
     except XminError as error:
         report.failed("source", error)
         return
     report.source, report.projection = found, found.projection
     for pin in found.pins:
         report.findings.append(
-            Finding("source", pin.pin, pin.ok, pin.expected, pin.observed, "" if pin.ok else pin.code, "" if pin.ok else CODES[pin.code].hint)
+            Finding(
+                "source", pin.pin, pin.ok, pin.expected, pin.observed, "" if pin.ok else pin.code, "" if pin.ok else CODES[pin.code].hint
+            )
         )
     report.failed_each("source", "postgres_source.permission_denied", [f"missing grant: {grant}" for grant in found.missing_grants])
     told = {finding.code for finding in report.findings if finding.ok is False}
-    for error in found.findings:
-        if error.code not in told:
-            report.failed("source", error)
+    for refusal in found.findings:
+        if refusal.code not in told:
+            report.failed("source", refusal)
     if found.projection is not None:
         report.passed("source", "columns", f"{len(found.projection.columns)} carried, key ({', '.join(found.projection.key)})")
 

@@ -29,7 +29,10 @@ class Recorder:
         if progress.event.endswith("_COMPLETE"):
             self.phases.append(
                 {
-                    "event": progress.event, "rows": progress.rows, "bytes": progress.bytes, "seconds": round(progress.seconds, 3),
+                    "event": progress.event,
+                    "rows": progress.rows,
+                    "bytes": progress.bytes,
+                    "seconds": round(progress.seconds, 3),
                     "rows_per_second": round(progress.rows_per_second),
                 }
             )
@@ -96,7 +99,11 @@ def evidence_document(route: Route, outcome: Outcome) -> dict[str, Any]:
         "status": outcome.status,
         "engine": route.layout.engine,
         "environment": route.environment,
-        "source": {"entry": route.source.entry, "database": route.source.database, "relation": f"{route.source.schema}.{route.source.relation}"},
+        "source": {
+            "entry": route.source.entry,
+            "database": route.source.database,
+            "relation": f"{route.source.schema}.{route.source.relation}",
+        },
         "target": route.layout.target.display,
         "delete_mode": route.delete_mode.value,
         "attempt": outcome.attempt,
@@ -110,6 +117,10 @@ def evidence_document(route: Route, outcome: Outcome) -> dict[str, Any]:
 def refusal_document(route: Route, error: XminError) -> dict[str, Any]:
     """The evidence of a run that stopped before its commit."""
     return {
-        "v": EVIDENCE_VERSION, "status": "refused", "engine": route.layout.engine, "environment": route.environment,
-        "target": route.layout.target.display, "error": error.to_dict(),
+        "v": EVIDENCE_VERSION,
+        "status": "refused",
+        "engine": route.layout.engine,
+        "environment": route.environment,
+        "target": route.layout.target.display,
+        "error": error.to_dict(),
     }

@@ -13,9 +13,9 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, read_position, resolve_identity
+from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import receipt_document
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
-from airflow_dpone_xmin.target.connect import engine_for
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.session import Session
 
@@ -63,10 +63,7 @@ def receipt_documents(route: Route, *, endpoints: EndpointResolver, run_id: str 
 
 @contextmanager
 def _opened(route: Route, endpoints: EndpointResolver) -> Iterator[tuple[Session, Catalog, RouteIdentity]]:
-    engine = engine_for(
-        route.layout, target=endpoints(route.sink_entry, conn_id=route.sink_conn_id),
-        state=endpoints(route.state_entry, conn_id=route.state_conn_id), multi_subnet_failover=route.multi_subnet_failover,
-    )
+    engine = engine_of(route, endpoints)
     session = engine.connect("target", cancel=Cancellation())
     try:
         catalog = build_catalog(route.layout.names)

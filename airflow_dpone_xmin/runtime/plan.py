@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from airflow_dpone_xmin.contracts.columns import Projection
@@ -13,7 +12,7 @@ from airflow_dpone_xmin.policy.window import Window, decide_window
 from airflow_dpone_xmin.runtime.admission import prior_of
 from airflow_dpone_xmin.runtime.check import Report, check_connections, check_static
 from airflow_dpone_xmin.runtime.reconcile import source_request
-from airflow_dpone_xmin.runtime.workdir import default_base
+from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.extract import extraction_sql
 
 PHASES = (
@@ -78,9 +77,10 @@ def plan_document(route: Route, *, endpoints: EndpointResolver | None = None, wi
         if window is not None:
             document["payload"] = {"kind": window.payload.value, "reason": window.reason}
             if with_sql:
-                base = Path(route.work_dir) if route.work_dir else default_base()
                 partitioned = report.source is not None and report.source.partitioned
-                document["sql"] = extraction_sql(source_request(route, work_dir=base), report.projection, window, partitioned=partitioned)
+                document["sql"] = extraction_sql(
+                    source_request(route, work_dir=work_base(route)), report.projection, window, partitioned=partitioned
+                )
     return document
 
 
@@ -88,8 +88,11 @@ def _columns(projection: Projection, route: Route) -> list[dict[str, Any]]:
     embedded = route.layout.engine == "embedded"
     return [
         {
-            "name": plan.name, "source_type": plan.source_type, "target_type": plan.embedded_type if embedded else plan.mssql_type,
-            "nullable": plan.nullable, "key": plan.key,
+            "name": plan.name,
+            "source_type": plan.source_type,
+            "target_type": plan.embedded_type if embedded else plan.mssql_type,
+            "nullable": plan.nullable,
+            "key": plan.key,
         }
         for plan in projection.columns
     ]
@@ -101,4 +104,6 @@ def _window(report: Report) -> Window | None:
     if source is None or source.horizons is None or source.projection is None:
         return None
     prior = Prior() if report.identity is None or report.position is None else prior_of(report.route, report.identity, report.position)
-    return decide_window(prior, source.horizons, fingerprint=source.projection.fingerprint, standby=source.standby, mode=report.route.window)
+    return decide_window(
+        prior, source.horizons, fingerprint=source.projection.fingerprint, standby=source.standby, mode=report.route.window
+    )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from uuid import UUID
 
 from airflow_dpone_xmin.contracts.endpoint import Endpoint, EndpointResolver
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import source_request
-from airflow_dpone_xmin.runtime.workdir import default_base
+from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.describe import describe
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.connect import ddl_dialect, engine_for
@@ -32,8 +32,7 @@ def render_scripts(route: Route, *, endpoints: EndpointResolver, login: str, bin
     if part in ("catalog", "all"):
         scripts.append(render_catalog(engine, dialect, catalog, login=login))
     if part in ("route", "all"):
-        base = Path(route.work_dir) if route.work_dir else default_base()
-        found = describe(endpoints(route.source.entry, conn_id=route.source_conn_id), source_request(route, work_dir=base))
+        found = describe(endpoints(route.source.entry, conn_id=route.source_conn_id), source_request(route, work_dir=work_base(route)))
         if found.projection is None:
             raise found.findings[0]
         scripts.append(
@@ -44,10 +43,7 @@ def render_scripts(route: Route, *, endpoints: EndpointResolver, login: str, bin
 
 def catalog_differences(route: Route, *, endpoints: EndpointResolver) -> list[str]:
     """Differences between the live catalog and this version's."""
-    engine = engine_for(
-        route.layout, target=endpoints(route.sink_entry, conn_id=route.sink_conn_id),
-        state=endpoints(route.state_entry, conn_id=route.state_conn_id), multi_subnet_failover=route.multi_subnet_failover,
-    )
+    engine = engine_of(route, endpoints)
     session = engine.connect("target", cancel=Cancellation())
     try:
         return verify_catalog(engine, session, build_catalog(route.layout.names))

@@ -5,6 +5,7 @@ Imports everything below runtime; knows nothing of Airflow or the command line.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
@@ -20,10 +21,10 @@ from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import Admitted, admit
+from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, evidence_document, refusal_document
-from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, default_base, sweep_directories
+from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
 from airflow_dpone_xmin.source.extract import extract
-from airflow_dpone_xmin.target.connect import engine_for
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.finalize import CommitInDoubt, Work, finalize, lock_resource, probe
 from airflow_dpone_xmin.target.ledger import Ledger
@@ -50,12 +51,7 @@ def reconcile(
     :raises XminError: every refusal and fault, with its code; nothing was committed unless the outcome says so.
     """
     recorder, cancel = Recorder(progress), cancel or Cancellation()
-    engine = engine_for(
-        route.layout,
-        target=endpoints(route.sink_entry, conn_id=route.sink_conn_id),
-        state=endpoints(route.state_entry, conn_id=route.state_conn_id),
-        multi_subnet_failover=route.multi_subnet_failover,
-    )
+    engine = engine_of(route, endpoints)
     with ExitStack() as stack:
         stack.callback(engine.close)
         session = _open(stack, engine, "target", cancel)
@@ -65,7 +61,9 @@ def reconcile(
         if admitted.receipt is not None:
             recorder(Progress("RECEIPT_REPLAYED", note=f"receipt {admitted.receipt.receipt_id}; the source was not opened"))
             return Outcome(receipt=admitted.receipt, attempt=admitted.attempt)
-        run = _Run(engine, session, route, invocation, admitted, endpoints=endpoints, serial=registry_serial, progress=recorder, cancel=cancel)
+        run = _Run(
+            engine, session, route, invocation, admitted, endpoints=endpoints, serial=registry_serial, progress=recorder, cancel=cancel
+        )
         try:
             receipt = run.commit(stack)
         except BaseException as error:
@@ -78,13 +76,22 @@ class _Run:
     """One admitted attempt."""
 
     def __init__(
-        self, engine: Engine, session: Session, route: Route, invocation: Invocation, admitted: Admitted, *, endpoints: EndpointResolver,
-        serial: int, progress: Listener, cancel: Cancellation,
+        self,
+        engine: Engine,
+        session: Session,
+        route: Route,
+        invocation: Invocation,
+        admitted: Admitted,
+        *,
+        endpoints: EndpointResolver,
+        serial: int,
+        progress: Listener,
+        cancel: Cancellation,
     ) -> None:
         self._engine, self._session, self._route, self._invocation = engine, session, route, invocation
         self._admitted, self._endpoints, self._serial = admitted, endpoints, serial
         self._progress, self._cancel = progress, cancel
-        self._base = Path(route.work_dir) if route.work_dir else default_base()
+        self._base = work_base(route)
         self._keep_stages = False
 
     def commit(self, stack: ExitStack) -> Receipt:
@@ -102,10 +109,19 @@ class _Run:
         )
         identity = self._admitted.identity
         work = Work(
-            route=self._route, invocation=self._invocation, invocation_digest=self._admitted.invocation_digest,
-            load_id=self._admitted.load_id, binding=identity.binding, state_key=identity.state_key, scope_hash=identity.scope_hash,
-            schema_hash=identity.schema_hash, position=self._admitted.position, envelope=envelope, staged=staged,
-            target_authority_digest=identity.target_authority_digest, registry_serial=self._serial,
+            route=self._route,
+            invocation=self._invocation,
+            invocation_digest=self._admitted.invocation_digest,
+            load_id=self._admitted.load_id,
+            binding=identity.binding,
+            state_key=identity.state_key,
+            scope_hash=identity.scope_hash,
+            schema_hash=identity.schema_hash,
+            position=self._admitted.position,
+            envelope=envelope,
+            staged=staged,
+            target_authority_digest=identity.target_authority_digest,
+            registry_serial=self._serial,
         )
         lease.check()
         return self._finalize(work)
@@ -138,13 +154,18 @@ class _Run:
             fresh = self._engine.connect("target", cancel=Cancellation())
         except XminError as error:
             raise XminError(
-                "mssql_transaction.commit_outcome_unknown", "The commit was sent, its answer was lost, and the server cannot be asked.",
+                "mssql_transaction.commit_outcome_unknown",
+                "The commit was sent, its answer was lost, and the server cannot be asked.",
                 details={"cause": error.code},
             ) from None
         try:
             receipt = probe(
-                self._engine, fresh, self._admitted.catalog, invocation_digest=work.invocation_digest,
-                resource=lock_resource(work.binding.identity), timeout=self._route.target_lock_timeout,
+                self._engine,
+                fresh,
+                self._admitted.catalog,
+                invocation_digest=work.invocation_digest,
+                resource=lock_resource(work.binding.identity),
+                timeout=self._route.target_lock_timeout,
             )
         finally:
             fresh.close()
@@ -177,13 +198,13 @@ class _Run:
     def record_failure(self, error: BaseException) -> None:
         """Audit what stopped the run, on a session of its own; never hides the error itself."""
         known = error if isinstance(error, XminError) else XminError("run.unexpected", f"Unexpected {type(error).__name__}.")
-        try:
+        with contextlib.suppress(XminError):  # the task log has it
             self._audit(
-                outcome="unknown" if known.code.endswith("outcome_unknown") else "refused", error_code=known.code, receipt=None,
+                outcome="unknown" if known.code.endswith("outcome_unknown") else "refused",
+                error_code=known.code,
+                receipt=None,
                 evidence=json.dumps(refusal_document(self._route, known), default=str),
             )
-        except XminError:
-            pass  # the task log has it
 
     def _audit(self, *, outcome: str, error_code: str | None, receipt: Receipt | None, evidence: str) -> None:
         admitted = self._admitted
@@ -192,10 +213,18 @@ class _Run:
             ledger = Ledger(session, admitted.catalog)
             ledger.write_audit(
                 {
-                    "audit_id": uuid.uuid4(), "load_id": admitted.load_id, "invocation_digest": admitted.invocation_digest,
-                    "process": self._invocation.process, "run_id": self._invocation.run_id, "map_index": self._invocation.map_index,
-                    "target_identity": admitted.identity.binding.identity, "state_key": admitted.identity.state_key, "outcome": outcome,
-                    "error_code": error_code, "receipt_id": receipt.receipt_id if receipt else None, "evidence": evidence,
+                    "audit_id": uuid.uuid4(),
+                    "load_id": admitted.load_id,
+                    "invocation_digest": admitted.invocation_digest,
+                    "process": self._invocation.process,
+                    "run_id": self._invocation.run_id,
+                    "map_index": self._invocation.map_index,
+                    "target_identity": admitted.identity.binding.identity,
+                    "state_key": admitted.identity.state_key,
+                    "outcome": outcome,
+                    "error_code": error_code,
+                    "receipt_id": receipt.receipt_id if receipt else None,
+                    "evidence": evidence,
                 }
             )
         finally:
@@ -205,10 +234,19 @@ class _Run:
 def source_request(route: Route, *, work_dir: Path) -> SourceRequest:
     """The source half of a route."""
     return SourceRequest(
-        identity=route.source, authority=route.authorities.source, relation_key=route.authorities.relation_key, key=route.key,
-        work_dir=work_dir, string_columns=route.string_columns, type_overrides=route.type_overrides, window=route.window,
-        max_replay_amplification=route.max_replay_amplification, with_keys=route.delete_mode.reconciles,
-        lock_timeout_seconds=route.source_lock_timeout, deadline_seconds=route.source_deadline, min_free_bytes=route.min_free_bytes,
+        identity=route.source,
+        authority=route.authorities.source,
+        relation_key=route.authorities.relation_key,
+        key=route.key,
+        work_dir=work_dir,
+        string_columns=route.string_columns,
+        type_overrides=route.type_overrides,
+        window=route.window,
+        max_replay_amplification=route.max_replay_amplification,
+        with_keys=route.delete_mode.reconciles,
+        lock_timeout_seconds=route.source_lock_timeout,
+        deadline_seconds=route.source_deadline,
+        min_free_bytes=route.min_free_bytes,
     )
 
 

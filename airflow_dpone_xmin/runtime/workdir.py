@@ -11,6 +11,7 @@ from types import TracebackType
 from uuid import UUID
 
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.route import Route
 
 _LOCK = ".lock"
 
@@ -18,6 +19,11 @@ _LOCK = ".lock"
 def default_base() -> Path:
     """``DPONE_WORK_DIR``, or a directory of this user's below the system's temporary directory."""
     return Path(os.environ.get("DPONE_WORK_DIR") or Path(tempfile.gettempdir()) / f"dpone-xmin-{os.getuid()}")
+
+
+def work_base(route: Route) -> Path:
+    """Where a route's attempts keep their directories."""
+    return Path(route.work_dir) if route.work_dir else default_base()
 
 
 class AttemptDirectory:

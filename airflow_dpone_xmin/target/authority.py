@@ -73,8 +73,14 @@ def verify_session_pair(target: SessionFacts, state: SessionFacts) -> None:
 
 
 _REASONS = {
-    "metadata right": "metadata_permission_denied", "canonical name": "authority_mismatch", "database_id": "authority_mismatch", "create_token": "authority_mismatch",
-    "database_guid": "authority_mismatch", "online": "unavailable", "multi_user": "unavailable", "access": "access_denied",
+    "metadata right": "metadata_permission_denied",
+    "canonical name": "authority_mismatch",
+    "database_id": "authority_mismatch",
+    "create_token": "authority_mismatch",
+    "database_guid": "authority_mismatch",
+    "online": "unavailable",
+    "multi_user": "unavailable",
+    "access": "access_denied",
 }
 
 

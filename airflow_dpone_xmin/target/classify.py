@@ -49,8 +49,11 @@ def classification_pass(difference: Table, target: Table, keys: Stage, *, projec
     columns += [case((acted, target.c[plan.name]), else_=null()).label(plan.name) for plan in projection.key_columns]
     joined = target.outerjoin(keys.table, keys.matches(target), full=True)
     each = (
-        select(*columns).select_from(joined)
-        .with_hint(target, PASS_HINT, "mssql").with_hint(keys.table, PASS_HINT, "mssql").subquery("each_key")
+        select(*columns)
+        .select_from(joined)
+        .with_hint(target, PASS_HINT, "mssql")
+        .with_hint(keys.table, PASS_HINT, "mssql")
+        .subquery("each_key")
     )
     grouped = [each.c.kind, *[each.c[name] for name in projection.key]]
     return insert(difference).from_select(
@@ -68,20 +71,21 @@ def presence_pass(difference: Table, target: Table, rows: Stage, *, projection: 
         select(_kind(number), _kind(ABSENT), *_nulls(projection), Count())
         .select_from(rows.table.outerjoin(target, rows.matches(target)))
         .where(target.c[projection.key[0]].is_(None))
-        .with_hint(target, PASS_HINT, "mssql").with_hint(rows.table, PASS_HINT, "mssql")
+        .with_hint(target, PASS_HINT, "mssql")
+        .with_hint(rows.table, PASS_HINT, "mssql")
     )
     present = (
         select(_kind(number), _kind(MATCHED), *_nulls(projection), Count())
-        .select_from(target).where(active(target, mode)).with_hint(target, PASS_HINT, "mssql")
+        .select_from(target)
+        .where(active(target, mode))
+        .with_hint(target, PASS_HINT, "mssql")
     )
     return insert(difference).from_select(["pass", "kind", *projection.key, "n"], absent.union_all(present))
 
 
 def summary(difference: Table, *, number: int) -> Select[Any]:
     """Counts per kind of one pass."""
-    return (
-        select(difference.c.kind, func.sum(difference.c.n)).where(difference.c["pass"] == _kind(number)).group_by(difference.c.kind)
-    )
+    return select(difference.c.kind, func.sum(difference.c.n)).where(difference.c["pass"] == _kind(number)).group_by(difference.c.kind)
 
 
 def read_classification(rows: list[Any]) -> Classification:

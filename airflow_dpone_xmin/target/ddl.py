@@ -91,10 +91,22 @@ class Script:
 def privileges(catalog: Catalog) -> dict[Table, tuple[str, ...]]:
     """The exact least privileges of the runtime login on the catalog."""
     return {
-        catalog.version: READ, catalog.registry_serial: CHANGE, catalog.source_state: CHANGE, catalog.run_state: CHANGE, catalog.receipt: APPEND,
-        catalog.repair_authority: READ, catalog.repair_consumption: APPEND, catalog.audit: APPEND, catalog.target_fence: CHANGE,
-        catalog.load_attempt: CHANGE, catalog.load_operation: CHANGE, catalog.load_receipt: APPEND, catalog.campaign: CHANGE,
-        catalog.campaign_chunk: CHANGE, catalog.identity: READ, catalog.head: CHANGE,
+        catalog.version: READ,
+        catalog.registry_serial: CHANGE,
+        catalog.source_state: CHANGE,
+        catalog.run_state: CHANGE,
+        catalog.receipt: APPEND,
+        catalog.repair_authority: READ,
+        catalog.repair_consumption: APPEND,
+        catalog.audit: APPEND,
+        catalog.target_fence: CHANGE,
+        catalog.load_attempt: CHANGE,
+        catalog.load_operation: CHANGE,
+        catalog.load_receipt: APPEND,
+        catalog.campaign: CHANGE,
+        catalog.campaign_chunk: CHANGE,
+        catalog.identity: READ,
+        catalog.head: CHANGE,
     }
 
 

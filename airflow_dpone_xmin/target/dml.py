@@ -9,7 +9,23 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Delete, Insert, Table, Update, and_, delete, exists, false, insert, literal, literal_column, or_, select, true, update
+from sqlalchemy import (
+    Delete,
+    Insert,
+    Table,
+    Update,
+    and_,
+    delete,
+    exists,
+    false,
+    insert,
+    literal,
+    literal_column,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, LOAD_ID, LOADED_AT, UPDATED_AT, DeleteMode
@@ -25,7 +41,15 @@ class Actions:
     """
 
     def __init__(
-        self, target: Table, rows: Stage, difference: Table, *, projection: Projection, mode: DeleteMode, load_id: UUID, detected_at: datetime
+        self,
+        target: Table,
+        rows: Stage,
+        difference: Table,
+        *,
+        projection: Projection,
+        mode: DeleteMode,
+        load_id: UUID,
+        detected_at: datetime,
     ) -> None:
         self._target, self._rows, self._difference = target, rows, difference
         self._projection, self._mode = projection, mode
@@ -36,7 +60,8 @@ class Actions:
         target, gone = self._target, self._difference
         match = and_(
             *[target.c[name] == gone.c[name] for name in self._projection.key],
-            gone.c["pass"] == literal_column(str(BEFORE)), gone.c.kind == literal_column(str(MISSING)),
+            gone.c["pass"] == literal_column(str(BEFORE)),
+            gone.c.kind == literal_column(str(MISSING)),
         )
         if self._mode is DeleteMode.HARD:
             return delete(target).where(exists(select(1).select_from(gone).where(match).correlate(target)))
@@ -63,13 +88,17 @@ class Actions:
         )
         source = (
             select(*[rows.value(plan) for plan in self._projection.columns], *extra.values())
-            .select_from(rows.table).where(~present).with_hint(rows.table, PASS_HINT, "mssql")
+            .select_from(rows.table)
+            .where(~present)
+            .with_hint(rows.table, PASS_HINT, "mssql")
         )
         return insert(target).from_select([*names, *extra], source, include_defaults=False)
 
     def _update_from_rows(self, condition: Any, values: dict[str, Any]) -> Update:
         return (
-            update(self._target).values(values).where(and_(self._rows.matches(self._target), condition))
+            update(self._target)
+            .values(values)
+            .where(and_(self._rows.matches(self._target), condition))
             .with_hint(PASS_HINT, self._target, "mssql")
         )
 

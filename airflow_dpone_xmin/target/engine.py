@@ -26,12 +26,14 @@ Role = Literal["target", "staging", "state"]
 class Engine(Protocol):
     """One target server, seen by one login, for one layout."""
 
-    name: Literal["mssql", "embedded"]
     layout: Layout
     dialect: Dialect
     key_collation: str
-    text_units: Literal["utf16", "utf8"]
-    """Unit of ``Fingerprint`` over text, so that the Arrow side counts the same."""
+
+    @property
+    def text_units(self) -> Literal["utf16", "utf8"]:
+        """Unit of ``Fingerprint`` over text, so that the Arrow side counts the same."""
+        ...
 
     def connect(self, role: Role, *, cancel: Cancellation) -> Session:
         """Open a session whose current database is the role's.

@@ -128,7 +128,8 @@ def _recheck(session: Session, catalog: Catalog, ledger: Ledger, work: Work) -> 
     owner = ledger.active_owner(work.binding.identity)
     if owner not in (None, work.state_key):
         raise XminError(
-            "target_ownership.conflict", "Another state key owns the target.",
+            "target_ownership.conflict",
+            "Another state key owns the target.",
             details={"owner_state_key": owner.hex() if owner else "", "state_key": work.state_key.hex()},
         )
     now = Position(checkpoint=ledger.read_checkpoint(work.state_key), head=ledger.read_head(work.binding.identity))
@@ -178,15 +179,22 @@ class _Transaction:
         verdict = judge_deletes(missing=before.missing, active_before=before.active, guards=work.route.guards)
         if verdict.exceeded:
             raise self._stopped(
-                "guard.deletes_exceeded", f"{before.missing} of {before.active} active rows are missing at the source; limits exceeded: "
-                f"{', '.join(verdict.exceeded)}.", before,
+                "guard.deletes_exceeded",
+                f"{before.missing} of {before.active} active rows are missing at the source; limits exceeded: "
+                f"{', '.join(verdict.exceeded)}.",
+                before,
             )
 
     def _act(self, before: Classification, detected_at: datetime) -> ActionCounts:
         """One statement per action, skipped when it has nobody to act upon; then look again."""
         work, staged = self._work, self._work.staged
         actions = Actions(
-            self._target, staged.rows, self._difference, projection=self._projection, mode=self._mode, load_id=work.load_id,
+            self._target,
+            staged.rows,
+            self._difference,
+            projection=self._projection,
+            mode=self._mode,
+            load_id=work.load_id,
             detected_at=detected_at,
         )
         some = staged.rows_count > 0
@@ -204,10 +212,15 @@ class _Transaction:
         counts = ActionCounts(
             payload=staged.rows_count,
             keys=staged.keys_count if staged.keys_count is not None else after.active,
-            inserted=inserted, updated=updated, reactivated=reactivated,
+            inserted=inserted,
+            updated=updated,
+            reactivated=reactivated,
             unchanged=staged.rows_count - inserted - updated - reactivated,
-            soft_deleted=0 if hard else deleted, hard_deleted=deleted if hard else 0,
-            active_before=before.active, active_after=after.active, total_after=after.active + after.retained,
+            soft_deleted=0 if hard else deleted,
+            hard_deleted=deleted if hard else 0,
+            active_before=before.active,
+            active_after=after.active,
+            total_after=after.active + after.retained,
         )
         self._prove(before, counts, deleted=deleted)
         return counts
@@ -225,7 +238,8 @@ class _Transaction:
         broken += [name for name, value in expected.items() if seen[name] != value]
         if broken:
             raise XminError(
-                "reconcile.invariant", f"Counters contradict each other: {', '.join(sorted(set(broken)))}.",
+                "reconcile.invariant",
+                f"Counters contradict each other: {', '.join(sorted(set(broken)))}.",
                 details={**counts.to_dict(), **_counts(before)},
             )
         judge_min_rows(active_after=counts.active_after, gates=self._work.route.min_rows)
@@ -236,17 +250,33 @@ class _Transaction:
         checkpoint, head = work.position.checkpoint, work.position.head
         base = max(checkpoint.revision if checkpoint else 0, head.revision if head and head.state_key == work.state_key else 0)
         receipt = Receipt(
-            receipt_id=uuid.uuid4(), kind="reconcile", process=work.invocation.process, run_id=work.invocation.run_id,
-            map_index=work.invocation.map_index, load_id=work.load_id, invocation_digest=work.invocation_digest, state_key=work.state_key,
-            target_identity=work.binding.identity, route_fingerprint=route.route_fingerprint, payload=envelope.payload,
-            payload_reason=envelope.reason, previous_xmin=checkpoint.xmin if checkpoint else None,
-            previous_revision=checkpoint.revision if checkpoint else None, new_xmin=envelope.horizons.safe, new_revision=base + 1,
-            visible_horizon=envelope.horizons.visible, snapshot=envelope.snapshot, counts=counts, detected_at=detected_at,
+            receipt_id=uuid.uuid4(),
+            kind="reconcile",
+            process=work.invocation.process,
+            run_id=work.invocation.run_id,
+            map_index=work.invocation.map_index,
+            load_id=work.load_id,
+            invocation_digest=work.invocation_digest,
+            state_key=work.state_key,
+            target_identity=work.binding.identity,
+            route_fingerprint=route.route_fingerprint,
+            payload=envelope.payload,
+            payload_reason=envelope.reason,
+            previous_xmin=checkpoint.xmin if checkpoint else None,
+            previous_revision=checkpoint.revision if checkpoint else None,
+            new_xmin=envelope.horizons.safe,
+            new_revision=base + 1,
+            visible_horizon=envelope.horizons.visible,
+            snapshot=envelope.snapshot,
+            counts=counts,
+            detected_at=detected_at,
             digests=_digests(work),
         )
         self._ledger.write_checkpoint(_checkpoint_row(work, receipt), previous=checkpoint)
         self._ledger.write_head(
-            work.binding.identity, Head(state_key=work.state_key, revision=receipt.new_revision, load_id=work.load_id), exists=head is not None
+            work.binding.identity,
+            Head(state_key=work.state_key, revision=receipt.new_revision, load_id=work.load_id),
+            exists=head is not None,
         )
         self._ledger.write_receipt(receipt, registry_serial=work.registry_serial)
         self._ledger.close_invocation(work.invocation_digest, status="committed", error_code=None)
@@ -289,14 +319,29 @@ def _digests(work: Work) -> dict[str, bytes]:
 def _checkpoint_row(work: Work, receipt: Receipt) -> dict[str, Any]:
     route, source = work.route, work.envelope.source
     return {
-        "state_key": work.state_key, "contract_version": CONTRACT_VERSION, "environment": route.environment, "process": route.process,
-        "handoff_id": route.handoff_id, "source_entry": source.entry, "source_database": source.database, "source_schema": source.schema,
-        "source_relation": source.relation, "target_identity": work.binding.identity, "key_columns": ",".join(route.key),
-        "scope_hash": work.scope_hash, "schema_hash": work.schema_hash, "safe_xmin": receipt.new_xmin,
-        "visible_horizon": receipt.visible_horizon, "revision": receipt.new_revision,
-        "source_authority_digest": route.authorities.digests["source"], "target_authority_digest": work.target_authority_digest,
-        "projection_fingerprint": work.envelope.projection.fingerprint, "load_id": work.load_id, "receipt_id": receipt.receipt_id,
-        "superseded_at_utc": None, "superseded_by_state_key": None,
+        "state_key": work.state_key,
+        "contract_version": CONTRACT_VERSION,
+        "environment": route.environment,
+        "process": route.process,
+        "handoff_id": route.handoff_id,
+        "source_entry": source.entry,
+        "source_database": source.database,
+        "source_schema": source.schema,
+        "source_relation": source.relation,
+        "target_identity": work.binding.identity,
+        "key_columns": ",".join(route.key),
+        "scope_hash": work.scope_hash,
+        "schema_hash": work.schema_hash,
+        "safe_xmin": receipt.new_xmin,
+        "visible_horizon": receipt.visible_horizon,
+        "revision": receipt.new_revision,
+        "source_authority_digest": route.authorities.digests["source"],
+        "target_authority_digest": work.target_authority_digest,
+        "projection_fingerprint": work.envelope.projection.fingerprint,
+        "load_id": work.load_id,
+        "receipt_id": receipt.receipt_id,
+        "superseded_at_utc": None,
+        "superseded_by_state_key": None,
     }
 
 
@@ -315,7 +360,8 @@ def probe(engine: Engine, session: Session, catalog: Catalog, *, invocation_dige
         engine.begin_exclusive(session, resource=resource, tables=[], timeout=timeout)
     except XminError as error:
         raise XminError(
-            "mssql_transaction.commit_outcome_unknown", "The commit was sent, its answer was lost, and the target's lock is still held.",
+            "mssql_transaction.commit_outcome_unknown",
+            "The commit was sent, its answer was lost, and the target's lock is still held.",
             details={"cause": error.code},
         ) from None
     try:

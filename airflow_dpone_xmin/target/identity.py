@@ -47,7 +47,8 @@ def resolve_binding(session: Session, catalog: Catalog, table: TableName, *, env
     exact = [row for row in rows if (row[1], row[2]) == (table.namespace.schema, table.name)]
     if len(rows) > 1 or not exact:
         raise XminError(
-            "target_identity.ambiguous", f"{len(rows)} identity rows answer to {table.display}, {len(exact)} of them spelled exactly so.",
+            "target_identity.ambiguous",
+            f"{len(rows)} identity rows answer to {table.display}, {len(exact)} of them spelled exactly so.",
             details={"target": table.display},
         )
     binding = UUID(str(exact[0][0]))

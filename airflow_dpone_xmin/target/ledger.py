@@ -48,7 +48,8 @@ class Ledger:
             self._session.execute("registry.insert", insert(table).values(environment_digest=key, environment=environment, **now))
         elif serial < found._mapping["serial"]:
             raise XminError(
-                "registry.rollback", "The registry's serial is lower than one already accepted.",
+                "registry.rollback",
+                "The registry's serial is lower than one already accepted.",
                 details={"serial": serial, "accepted": int(found._mapping["serial"])},
             )
         elif serial > found._mapping["serial"]:
@@ -73,15 +74,16 @@ class Ledger:
         for column in ("route_fingerprint", "target_identity"):
             if bytes(found._mapping[column]) != row[column]:
                 raise XminError(
-                    "invocation.route_changed", f"This invocation was admitted with another {column}.",
+                    "invocation.route_changed",
+                    f"This invocation was admitted with another {column}.",
                     details={"process": row["process"], "run_id": row["run_id"], "map_index": row["map_index"]},
                 )
         attempts = int(found._mapping["attempts"]) + 1
         self._session.execute(
             "invocation.revisit",
-            update(table).where(table.c.invocation_digest == row["invocation_digest"]).values(
-                attempts=attempts, last_load_id=row["last_load_id"], status="running", updated_at_utc=now
-            ),
+            update(table)
+            .where(table.c.invocation_digest == row["invocation_digest"])
+            .values(attempts=attempts, last_load_id=row["last_load_id"], status="running", updated_at_utc=now),
         )
         return attempts
 
@@ -90,9 +92,9 @@ class Ledger:
         table = self._catalog.run_state
         self._session.execute(
             "invocation.close",
-            update(table).where(table.c.invocation_digest == invocation).values(
-                status=status, last_error_code=error_code, updated_at_utc=server_time(self._session)
-            ),
+            update(table)
+            .where(table.c.invocation_digest == invocation)
+            .values(status=status, last_error_code=error_code, updated_at_utc=server_time(self._session)),
         )
 
     # ---- receipts ---------------------------------------------------------------------------------------------------------
@@ -113,14 +115,30 @@ class Ledger:
     def write_receipt(self, receipt: Receipt, *, registry_serial: int) -> None:
         """Insert the immutable proof."""
         values: dict[str, Any] = {
-            "receipt_id": receipt.receipt_id, "kind": receipt.kind, "contract_version": 1, "process": receipt.process,
-            "run_id": receipt.run_id, "map_index": receipt.map_index, "invocation_digest": receipt.invocation_digest,
-            "load_id": receipt.load_id, "state_key": receipt.state_key, "target_identity": receipt.target_identity,
-            "route_fingerprint": receipt.route_fingerprint, "payload": receipt.payload.value, "payload_reason": receipt.payload_reason,
-            "previous_xmin": receipt.previous_xmin, "previous_revision": receipt.previous_revision, "new_xmin": receipt.new_xmin,
-            "new_revision": receipt.new_revision, "visible_horizon": receipt.visible_horizon, "snapshot": receipt.snapshot,
-            "repair_authority_id": receipt.repair_authority_id, "repair_authority_digest": receipt.repair_authority_digest,
-            "registry_serial": registry_serial, "detected_at_utc": receipt.detected_at, "committed_at_utc": server_time(self._session),
+            "receipt_id": receipt.receipt_id,
+            "kind": receipt.kind,
+            "contract_version": 1,
+            "process": receipt.process,
+            "run_id": receipt.run_id,
+            "map_index": receipt.map_index,
+            "invocation_digest": receipt.invocation_digest,
+            "load_id": receipt.load_id,
+            "state_key": receipt.state_key,
+            "target_identity": receipt.target_identity,
+            "route_fingerprint": receipt.route_fingerprint,
+            "payload": receipt.payload.value,
+            "payload_reason": receipt.payload_reason,
+            "previous_xmin": receipt.previous_xmin,
+            "previous_revision": receipt.previous_revision,
+            "new_xmin": receipt.new_xmin,
+            "new_revision": receipt.new_revision,
+            "visible_horizon": receipt.visible_horizon,
+            "snapshot": receipt.snapshot,
+            "repair_authority_id": receipt.repair_authority_id,
+            "repair_authority_digest": receipt.repair_authority_digest,
+            "registry_serial": registry_serial,
+            "detected_at_utc": receipt.detected_at,
+            "committed_at_utc": server_time(self._session),
         }
         values |= {f"{name}_count": value for name, value in receipt.counts.to_dict().items()}
         values |= {name: receipt.digests.get(name) for name in DIGEST_COLUMNS}
@@ -137,8 +155,11 @@ class Ledger:
             return None
         m = row._mapping
         return Checkpoint(
-            xmin=int(m["safe_xmin"]), revision=int(m["revision"]), load_id=m["load_id"],
-            source_authority_digest=bytes(m["source_authority_digest"]), target_authority_digest=bytes(m["target_authority_digest"]),
+            xmin=int(m["safe_xmin"]),
+            revision=int(m["revision"]),
+            load_id=m["load_id"],
+            source_authority_digest=bytes(m["source_authority_digest"]),
+            target_authority_digest=bytes(m["target_authority_digest"]),
             projection_fingerprint=bytes(m["projection_fingerprint"]),
         )
 
@@ -162,10 +183,14 @@ class Ledger:
             return
         matched = self._session.execute(
             "checkpoint.compare_and_set",
-            update(table).where(
-                table.c.state_key == values["state_key"], table.c.safe_xmin == previous.xmin, table.c.revision == previous.revision,
+            update(table)
+            .where(
+                table.c.state_key == values["state_key"],
+                table.c.safe_xmin == previous.xmin,
+                table.c.revision == previous.revision,
                 table.c.superseded_at_utc.is_(None),
-            ).values({**{name: values[name] for name in _MOVING}, "updated_at_utc": now}),
+            )
+            .values({**{name: values[name] for name in _MOVING}, "updated_at_utc": now}),
         )
         if matched != 1:
             raise XminError("checkpoint.conflict", "The checkpoint is no longer the one this run started from.")
@@ -190,13 +215,17 @@ class Ledger:
     # ---- audit ------------------------------------------------------------------------------------------------------------
     def write_audit(self, values: Mapping[str, Any]) -> None:
         """Append one audit row."""
-        self._session.execute(
-            "audit.insert", insert(self._catalog.audit).values({**values, "recorded_at_utc": server_time(self._session)})
-        )
+        self._session.execute("audit.insert", insert(self._catalog.audit).values({**values, "recorded_at_utc": server_time(self._session)}))
 
 
 _MOVING = (
-    "safe_xmin", "visible_horizon", "revision", "source_authority_digest", "target_authority_digest", "projection_fingerprint", "load_id",
+    "safe_xmin",
+    "visible_horizon",
+    "revision",
+    "source_authority_digest",
+    "target_authority_digest",
+    "projection_fingerprint",
+    "load_id",
     "receipt_id",
 )
 
@@ -210,12 +239,28 @@ def _receipt(m: Any) -> Receipt:
         return None if m[name] is None else bytes(m[name])
 
     return Receipt(
-        receipt_id=UUID(str(m["receipt_id"])), kind=m["kind"], process=m["process"], run_id=m["run_id"], map_index=m["map_index"],
-        load_id=UUID(str(m["load_id"])), invocation_digest=bytes(m["invocation_digest"]), state_key=bytes(m["state_key"]),
-        target_identity=bytes(m["target_identity"]), route_fingerprint=bytes(m["route_fingerprint"]), payload=Payload(m["payload"]),
-        payload_reason=m["payload_reason"], previous_xmin=m["previous_xmin"], previous_revision=m["previous_revision"],
-        new_xmin=m["new_xmin"], new_revision=m["new_revision"], visible_horizon=m["visible_horizon"], snapshot=m["snapshot"],
-        counts=ActionCounts(**{name: int(m[f"{name}_count"]) for name in COUNT_COLUMNS}), detected_at=m["detected_at_utc"],
-        repair_authority_id=m["repair_authority_id"], repair_authority_digest=maybe("repair_authority_digest"),
-        digests={name: value for name in DIGEST_COLUMNS if (value := maybe(name)) is not None}, replayed=True,
+        receipt_id=UUID(str(m["receipt_id"])),
+        kind=m["kind"],
+        process=m["process"],
+        run_id=m["run_id"],
+        map_index=m["map_index"],
+        load_id=UUID(str(m["load_id"])),
+        invocation_digest=bytes(m["invocation_digest"]),
+        state_key=bytes(m["state_key"]),
+        target_identity=bytes(m["target_identity"]),
+        route_fingerprint=bytes(m["route_fingerprint"]),
+        payload=Payload(m["payload"]),
+        payload_reason=m["payload_reason"],
+        previous_xmin=m["previous_xmin"],
+        previous_revision=m["previous_revision"],
+        new_xmin=m["new_xmin"],
+        new_revision=m["new_revision"],
+        visible_horizon=m["visible_horizon"],
+        snapshot=m["snapshot"],
+        counts=ActionCounts(**{name: int(m[f"{name}_count"]) for name in COUNT_COLUMNS}),
+        detected_at=m["detected_at_utc"],
+        repair_authority_id=m["repair_authority_id"],
+        repair_authority_digest=maybe("repair_authority_digest"),
+        digests={name: value for name in DIGEST_COLUMNS if (value := maybe(name)) is not None},
+        replayed=True,
     )

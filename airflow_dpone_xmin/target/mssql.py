@@ -45,7 +45,6 @@ class MssqlEngine:
     :param state: the state entry's endpoint.
     """
 
-    name: Literal["mssql"] = "mssql"
     key_collation = KEY_COLLATION
     text_units: Literal["utf16"] = "utf16"
 
@@ -61,7 +60,10 @@ class MssqlEngine:
         """The real namespace of a logical schema."""
         target = self.layout.target.namespace
         return {
-            TARGET: target, TARGET_DBO: Namespace(target.database, self.layout.dbo), STAGING: self.layout.staging, STATE: self.layout.state,
+            TARGET: target,
+            TARGET_DBO: Namespace(target.database, self.layout.dbo),
+            STAGING: self.layout.staging,
+            STATE: self.layout.state,
         }[logical]
 
     def connect(self, role: Role, *, cancel: Cancellation) -> Session:
@@ -110,7 +112,8 @@ class MssqlEngine:
         assert row is not None
         if (int(row[0]), int(row[1]), str(row[2])) != (1, 1, "Exclusive"):
             raise XminError(
-                "mssql_transaction.session_invalid", "The session may not commit.",
+                "mssql_transaction.session_invalid",
+                "The session may not commit.",
                 details={"trancount": int(row[0]), "xact_state": int(row[1]), "applock_mode": str(row[2])},
             )
         session.command("transaction.commit", "COMMIT TRANSACTION")
@@ -153,8 +156,13 @@ class MssqlEngine:
         if row is None:
             return None
         return ObservedDatabase(
-            name=row[0], database_id=int(row[1]), create_token=row[2], database_guid=UUID(str(row[3])) if row[3] else None,
-            online=row[4] == "ONLINE", multi_user=row[5] == "MULTI_USER", has_access=row[6] == 1,
+            name=row[0],
+            database_id=int(row[1]),
+            create_token=row[2],
+            database_guid=UUID(str(row[3])) if row[3] else None,
+            online=row[4] == "ONLINE",
+            multi_user=row[5] == "MULTI_USER",
+            has_access=row[6] == 1,
         )
 
     def describe(self, session: Session, table: TableName) -> TableFacts | None:
@@ -187,7 +195,9 @@ class MssqlEngine:
             namespace = self.namespace(logical)
             for privilege in privileges:
                 for securable, kind, permission in _permissions(self._quote, namespace, table, privilege):
-                    if not session.scalar("grants.check", queries.HAS_PERMISSION, {"securable": securable, "kind": kind, "permission": permission}):
+                    if not session.scalar(
+                        "grants.check", queries.HAS_PERMISSION, {"securable": securable, "kind": kind, "permission": permission}
+                    ):
                         missing.append(f"{permission} on {securable}")
         return missing
 
@@ -242,7 +252,9 @@ class MssqlEngine:
             session.command("stage.index", f"CREATE UNIQUE CLUSTERED INDEX [cx_{stage.table.name}] ON {table} ({columns})")
         except XminError as error:
             if error.details.get("sqlstate") == "23000" or error.details.get("native") == 1505:
-                raise XminError("staging.key_invalid", "The source delivered one key more than once.", details={"key": list(stage.key)}) from None
+                raise XminError(
+                    "staging.key_invalid", "The source delivered one key more than once.", details={"key": list(stage.key)}
+                ) from None
             raise
 
     def drop_stages(self, session: Session, load_ids: Sequence[UUID]) -> int:
@@ -279,7 +291,9 @@ class MssqlEngine:
         found = _NATIVE_ERROR.search(str(arguments[-1])) if arguments else None
         native = int(found.group(1)) if found else 0
         details = {"step": label, "sqlstate": state or "none", "native": native, "engine": "mssql"}
-        return XminError(_code_of(state, native, label), f"Step {label} failed with SQLSTATE {state or 'none'}, error {native}.", details=details)
+        return XminError(
+            _code_of(state, native, label), f"Step {label} failed with SQLSTATE {state or 'none'}, error {native}.", details=details
+        )
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -317,9 +331,21 @@ def _permissions(quote: Any, namespace: Namespace, table: str, privilege: str) -
 
 
 _CODES: dict[int, str] = {
-    1205: "conflict", 3960: "conflict", 3961: "conflict", 1222: "lock_timeout", 229: "permission_denied", 230: "permission_denied",
-    262: "permission_denied", 297: "permission_denied", 300: "permission_denied", 2627: "constraint_violation", 2601: "constraint_violation",
-    547: "constraint_violation", 515: "constraint_violation", 18456: "authentication_failed", 4060: "authentication_failed",
+    1205: "conflict",
+    3960: "conflict",
+    3961: "conflict",
+    1222: "lock_timeout",
+    229: "permission_denied",
+    230: "permission_denied",
+    262: "permission_denied",
+    297: "permission_denied",
+    300: "permission_denied",
+    2627: "constraint_violation",
+    2601: "constraint_violation",
+    547: "constraint_violation",
+    515: "constraint_violation",
+    18456: "authentication_failed",
+    4060: "authentication_failed",
 }
 _LOST = ("08001", "08003", "08004", "08007", "08S01", "HYT01", "01002")
 

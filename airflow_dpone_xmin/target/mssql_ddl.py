@@ -23,11 +23,12 @@ class MssqlDdl:
 
     def enter(self, namespace: Namespace) -> list[str]:
         """Filtered indexes and computed columns need the two SET options in the session that creates them (Msg 1934)."""
+        create = self.literal_text(f"CREATE SCHEMA {_q(namespace.schema)}")
         return [
             f"USE {_q(namespace.database)}",
             "SET QUOTED_IDENTIFIER ON",
             "SET ANSI_NULLS ON",
-            f"IF SCHEMA_ID({self.literal_text(namespace.schema)}) IS NULL EXEC({self.literal_text('CREATE SCHEMA ' + _q(namespace.schema))})",
+            f"IF SCHEMA_ID({self.literal_text(namespace.schema)}) IS NULL EXEC({create})",
         ]
 
     def immutable(self, namespace: Namespace, table: str) -> list[str]:

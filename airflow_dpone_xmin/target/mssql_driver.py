@@ -31,7 +31,8 @@ def require_pyodbc() -> Any:
         import pyodbc
     except ImportError as error:
         raise XminError(
-            "mssql_transaction.driver_missing", f"pyodbc cannot be loaded: {type(error).__name__}.",
+            "mssql_transaction.driver_missing",
+            f"pyodbc cannot be loaded: {type(error).__name__}.",
             hint="Run `apt install unixodbc` and `pip install 'airflow-dpone-xmin[mssql]'`.",
         ) from None
     pyodbc.pooling = False
@@ -45,7 +46,12 @@ def odbc_url(endpoint: Endpoint, *, database: str, multi_subnet_failover: bool) 
     if multi_subnet_failover:
         options["MultiSubnetFailover"] = "Yes"
     return URL.create(
-        "mssql+pyodbc", username=endpoint.user, password=endpoint.password, host=endpoint.host, port=endpoint.port, database=database,
+        "mssql+pyodbc",
+        username=endpoint.user,
+        password=endpoint.password,
+        host=endpoint.host,
+        port=endpoint.port,
+        database=database,
         query=options,
     ).update_query_dict({"timeout": str(login_timeout(endpoint))})
 

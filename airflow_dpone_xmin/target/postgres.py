@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pyarrow as pa
@@ -39,7 +39,6 @@ class PostgresEngine:
     :param state: the state entry's endpoint, when it is another one.
     """
 
-    name: Literal["embedded"] = "embedded"
     key_collation = "C"
     text_units: Literal["utf8"] = "utf8"
 
@@ -88,8 +87,10 @@ class PostgresEngine:
         """Assert transaction and lock, then commit."""
         state = session.scalar(
             "transaction.assert",
-            text("SELECT now() <> statement_timestamp() AND EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted"
-                 " AND pid = pg_backend_pid() AND (classid::bigint << 32 | objid::bigint) = :key)"),
+            text(
+                "SELECT now() <> statement_timestamp() AND EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted"
+                " AND pid = pg_backend_pid() AND (classid::bigint << 32 | objid::bigint) = :key)"
+            ),
             {"key": _advisory_key(resource)},
         )
         if state is not True:
@@ -120,8 +121,10 @@ class PostgresEngine:
         return bool(
             session.scalar(
                 "lease.check",
-                text("SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
-                     " AND (classid::bigint << 32 | objid::bigint) = :key)"),
+                text(
+                    "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
+                    " AND (classid::bigint << 32 | objid::bigint) = :key)"
+                ),
                 {"key": _advisory_key(resource)},
             )
         )
@@ -131,8 +134,10 @@ class PostgresEngine:
         """System identifier, user, database, backend."""
         row = session.first(
             "session.facts",
-            text("SELECT (SELECT system_identifier::text FROM pg_control_system()), current_user || '/' || session_user,"
-                 " current_database(), pg_backend_pid()::text"),
+            text(
+                "SELECT (SELECT system_identifier::text FROM pg_control_system()), current_user || '/' || session_user,"
+                " current_database(), pg_backend_pid()::text"
+            ),
         )
         assert row is not None
         return SessionFacts(topology=row[0], principal=row[1], database=row[2], session=row[3])
@@ -142,15 +147,22 @@ class PostgresEngine:
         schema = self.dialect.identifier_preparer.quote(self.layout.dbo)
         row = session.first(
             "authority.observe",
-            text(f"SELECT d.datname, d.oid::bigint, (SELECT token FROM {schema}.dpone_database_token), d.datallowconn,"
-                 " has_database_privilege(d.oid, 'CONNECT'), (SELECT system_identifier::text FROM pg_control_system())"
-                 " FROM pg_database d WHERE lower(d.datname) = lower(:name) ORDER BY d.datname = :name DESC LIMIT 1"),
+            text(
+                f"SELECT d.datname, d.oid::bigint, (SELECT token FROM {schema}.dpone_database_token), d.datallowconn,"
+                " has_database_privilege(d.oid, 'CONNECT'), (SELECT system_identifier::text FROM pg_control_system())"
+                " FROM pg_database d WHERE lower(d.datname) = lower(:name) ORDER BY d.datname = :name DESC LIMIT 1"
+            ),
             {"name": name},
         )
         if row is None:
             return None
         return ObservedDatabase(
-            name=row[0], database_id=row[1], create_token=row[2], online=True, multi_user=row[3], has_access=row[4],
+            name=row[0],
+            database_id=row[1],
+            create_token=row[2],
+            online=True,
+            multi_user=row[3],
+            has_access=row[4],
             database_guid=uuid5(NAMESPACE_OID, f"{row[5]}:{row[1]}"),
         )
 
@@ -159,8 +171,10 @@ class PostgresEngine:
         at = {"schema": table.namespace.schema, "name": table.name}
         oid = session.scalar(
             "describe.table",
-            text("SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-                 " WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'"),
+            text(
+                "SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                " WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'"
+            ),
             at,
         )
         if oid is None:
@@ -185,7 +199,9 @@ class PostgresEngine:
             schema = self.namespace(logical).schema
             function, thing = ("has_table_privilege", f'"{schema}"."{table}"') if table else ("has_schema_privilege", schema)
             for privilege in privileges:
-                granted = session.scalar("grants.check", text(f"SELECT {function}(:thing, :privilege)"), {"thing": thing, "privilege": privilege})
+                granted = session.scalar(
+                    "grants.check", text(f"SELECT {function}(:thing, :privilege)"), {"thing": thing, "privilege": privilege}
+                )
                 if not granted:
                     missing.append(f"{privilege} on {schema}{'.' + table if table else ''}")
         return missing
@@ -213,9 +229,7 @@ class PostgresEngine:
             with observe("stage.load"), dbapi.connect(uri) as connection, connection.cursor() as cursor:
                 unregister = cancel.on_cancel(cursor.adbc_cancel)
                 try:
-                    count = cursor.adbc_ingest(
-                        stage.table.name, reader, mode="append", db_schema_name=self.namespace(STAGING).schema
-                    )
+                    count = cursor.adbc_ingest(stage.table.name, reader, mode="append", db_schema_name=self.namespace(STAGING).schema)
                     connection.commit()
                 finally:
                     unregister()
@@ -239,7 +253,9 @@ class PostgresEngine:
             session.command("stage.index", f"CREATE UNIQUE INDEX ON {table} ({columns})")
         except XminError as error:
             if error.details.get("sqlstate") == "23505":
-                raise XminError("staging.key_invalid", "The source delivered one key more than once.", details={"key": list(stage.key)}) from None
+                raise XminError(
+                    "staging.key_invalid", "The source delivered one key more than once.", details={"key": list(stage.key)}
+                ) from None
             raise
         session.command("stage.statistics", f"ANALYZE {table}")
 
@@ -291,8 +307,13 @@ def _url(endpoint: Endpoint, database: str) -> URL:
     socket = endpoint.host is not None and endpoint.host.startswith("/")
     query = {str(name): str(value) for name, value in endpoint.extra.items()} | ({"host": str(endpoint.host)} if socket else {})
     return URL.create(
-        "postgresql+psycopg", username=endpoint.user, password=endpoint.password, database=database,
-        host=None if socket else endpoint.host, port=endpoint.port, query=query,
+        "postgresql+psycopg",
+        username=endpoint.user,
+        password=endpoint.password,
+        database=database,
+        host=None if socket else endpoint.host,
+        port=endpoint.port,
+        query=query,
     )
 
 
@@ -330,4 +351,6 @@ _INDEXES = text(
     " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = :oid ORDER BY c.relname"
 )
 _TRIGGERS = text("SELECT tgname FROM pg_trigger WHERE tgrelid = :oid AND NOT tgisinternal ORDER BY tgname")
-_CONSTRAINTS = text("SELECT conname, contype::text FROM pg_constraint WHERE conrelid = :oid OR (confrelid = :oid AND contype = 'f') ORDER BY conname")
+_CONSTRAINTS = text(
+    "SELECT conname, contype::text FROM pg_constraint WHERE conrelid = :oid OR (confrelid = :oid AND contype = 'f') ORDER BY conname"
+)

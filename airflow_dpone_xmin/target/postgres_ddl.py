@@ -30,9 +30,7 @@ class PostgresDdl:
             "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             " RAISE EXCEPTION 'rows of this table never change' USING ERRCODE = 'restrict_violation'; END $$"
         )
-        trigger = (
-            "CREATE TRIGGER {name} BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
-        )
+        trigger = "CREATE TRIGGER {name} BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
         return [
             _spell(create, function=function),
             _spell(trigger, name=sql.Identifier(f"tr_{table}_immutable"), table=self._table(namespace, table), function=function),
@@ -43,7 +41,9 @@ class PostgresDdl:
         return [
             _spell(
                 "ALTER TABLE {table} ADD COLUMN {flag} boolean NOT NULL GENERATED ALWAYS AS ({marker} IS NOT NULL) STORED",
-                table=self._table(namespace, table), flag=sql.Identifier(IS_DELETED), marker=sql.Identifier(DELETED_AT),
+                table=self._table(namespace, table),
+                flag=sql.Identifier(IS_DELETED),
+                marker=sql.Identifier(DELETED_AT),
             )
         ]
 
@@ -52,8 +52,10 @@ class PostgresDdl:
         return [
             _spell(
                 "CREATE INDEX {name} ON {table} ({key}) INCLUDE ({marker})",
-                name=sql.Identifier(f"ix_{table}_dpone_key"), table=self._table(namespace, table),
-                key=sql.SQL(", ").join(map(sql.Identifier, key)), marker=sql.Identifier(marker),
+                name=sql.Identifier(f"ix_{table}_dpone_key"),
+                table=self._table(namespace, table),
+                key=sql.SQL(", ").join(map(sql.Identifier, key)),
+                marker=sql.Identifier(marker),
             )
         ]
 
@@ -61,8 +63,10 @@ class PostgresDdl:
         """A plain GRANT."""
         return [
             _spell(
-                "GRANT {privileges} ON {table} TO {login}", privileges=sql.SQL(", ").join(map(sql.SQL, privileges)),  # type: ignore[arg-type]
-                table=self._table(namespace, table), login=sql.Identifier(login),
+                "GRANT {privileges} ON {table} TO {login}",
+                privileges=sql.SQL(", ").join(map(sql.SQL, privileges)),  # type: ignore[arg-type]
+                table=self._table(namespace, table),
+                login=sql.Identifier(login),
             )
         ]
 
@@ -83,9 +87,12 @@ class PostgresDdl:
         """One row that says when, and which, this database is: ``pg_database`` has neither creation date nor GUID."""
         table = self._table(namespace, "dpone_database_token")
         return [
-            _spell("CREATE TABLE {table} (one boolean PRIMARY KEY DEFAULT true CHECK (one), token character varying(64) NOT NULL)", table=table),
             _spell(
-                "INSERT INTO {table} (token) VALUES (to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US'))", table=table
+                "CREATE TABLE {table} (one boolean PRIMARY KEY DEFAULT true CHECK (one), token character varying(64) NOT NULL)", table=table
+            ),
+            _spell(
+                "INSERT INTO {table} (token) VALUES (to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US'))",
+                table=table,
             ),
         ]
 

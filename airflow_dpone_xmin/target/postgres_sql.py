@@ -85,5 +85,3 @@ def _fingerprint(element: Fingerprint, compiler: Any, **kw: Any) -> str:
     if element.family is Family.DECIMAL and (element.plan.precision or 0) > 28:
         form = "sum(sign({}))"
     return f"CAST(coalesce({form.format(inner)}, 0) AS numeric)"
-
-

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Executable, Row, event, text
+from sqlalchemy import Connection, Executable, event, text
 from sqlalchemy.exc import DBAPIError
 
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -60,7 +60,9 @@ class Session:
     :param interrupt: called with driver connection and running cursor, from another thread; must not raise.
     """
 
-    def __init__(self, connection: Connection, *, translate: Translate, cancel: Cancellation, interrupt: Callable[[Any, Any], None]) -> None:
+    def __init__(
+        self, connection: Connection, *, translate: Translate, cancel: Cancellation, interrupt: Callable[[Any, Any], None]
+    ) -> None:
         self.connection = connection
         self._translate = translate
         self._cancel = cancel
@@ -77,7 +79,7 @@ class Session:
             self._drain(result)
             return int(count)
 
-    def rows(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> list[Row[Any]]:
+    def rows(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> list[Any]:
         """Run a query; returns all of its rows: callers ask for few."""
         with self._step(label, statement):
             result = self.connection.execute(statement, params or {})
@@ -85,7 +87,7 @@ class Session:
             self._drain(result)
             return rows
 
-    def first(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> Row[Any] | None:
+    def first(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> Any:
         """The first row of a query, or None."""
         rows = self.rows(label, statement, params)
         return rows[0] if rows else None

@@ -25,7 +25,9 @@ def key_types(facts: TableFacts, route: Route) -> list[tuple[str, str]]:
     for name in route.key:
         column = facts.column(name)
         if column is None:
-            raise XminError("DPONE_TARGET_UNSUPPORTED", f"{route.layout.target.display} has no key column {name}.", details={"column": name})
+            raise XminError(
+                "DPONE_TARGET_UNSUPPORTED", f"{route.layout.target.display} has no key column {name}.", details={"column": name}
+            )
         types.append((name, column.type))
     return types
 
@@ -35,8 +37,10 @@ def require_shape(engine: Engine, facts: TableFacts, route: Route, projection: P
     differences = list(shape_differences(engine, facts, route, projection))
     if differences:
         raise XminError(
-            "DPONE_TARGET_UNSUPPORTED", f"{route.layout.target.display}: {differences[0]}"
-            + (f" (and {len(differences) - 1} more)" if len(differences) > 1 else "") + ".",
+            "DPONE_TARGET_UNSUPPORTED",
+            f"{route.layout.target.display}: {differences[0]}"
+            + (f" (and {len(differences) - 1} more)" if len(differences) > 1 else "")
+            + ".",
             details={"differences": differences},
         )
 

@@ -152,6 +152,22 @@ def wire(plan: ColumnPlan, column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 __all__ = [
-    "KEY_COLLATION", "STAGING", "STATE", "TARGET", "TARGET_DBO", "Count", "Differs", "Fingerprint", "Flag", "Guid", "Hash",
-    "LongText", "Now", "Physical", "Text", "Utc", "Wire", "wire",
+    "KEY_COLLATION",
+    "STAGING",
+    "STATE",
+    "TARGET",
+    "TARGET_DBO",
+    "Count",
+    "Differs",
+    "Fingerprint",
+    "Flag",
+    "Guid",
+    "Hash",
+    "LongText",
+    "Now",
+    "Physical",
+    "Text",
+    "Utc",
+    "Wire",
+    "wire",
 ]

@@ -88,8 +88,13 @@ def stage_envelope(
     """
     projection = envelope.projection
     rows = _load(
-        engine, session, envelope.rows_artifact, stage_table(load_id, "rows", columns=projection.columns, key=projection.key),
-        lease=lease, progress=progress, cancel=cancel,
+        engine,
+        session,
+        envelope.rows_artifact,
+        stage_table(load_id, "rows", columns=projection.columns, key=projection.key),
+        lease=lease,
+        progress=progress,
+        cancel=cancel,
     )
     keys_artifact = envelope.keys_artifact
     if keys_artifact is None:
@@ -98,8 +103,13 @@ def stage_envelope(
         return Staged(rows=rows, keys=rows if full else None, rows_count=count, keys_count=count if full else None)
     key_plans = _plans(projection, keys_artifact)
     keys = _load(
-        engine, session, keys_artifact, stage_table(load_id, "keys", columns=key_plans, key=projection.key),
-        lease=lease, progress=progress, cancel=cancel,
+        engine,
+        session,
+        keys_artifact,
+        stage_table(load_id, "keys", columns=key_plans, key=projection.key),
+        lease=lease,
+        progress=progress,
+        cancel=cancel,
     )
     with lease.around():
         _prove_subset(session, rows, keys)
@@ -142,7 +152,8 @@ def _load(
         count = _bulk_load(engine, artifact, stage, seen, cancel=cancel)
     if seen.rows != artifact.rows or count not in (-1, artifact.rows):
         raise XminError(
-            "staging.proof_failed", "The bulk load's row count differs from the artifact's.",
+            "staging.proof_failed",
+            "The bulk load's row count differs from the artifact's.",
             details={"artifact_rows": artifact.rows, "sent_rows": seen.rows, "driver_rows": count},
         )
     with lease.around():
