@@ -5,9 +5,12 @@ Everything is created the way an owner would: from ``ddl render`` output. Nothin
 
 from __future__ import annotations
 
+import itertools
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,17 @@ from airflow_dpone_xmin.target.ddl import Script, render_catalog, render_route
 from airflow_dpone_xmin.target.engine import Engine
 
 READER, WRITER = "dpone_reader", "dpone_writer"
+MSSQL_URL = "DPONE_TEST_MSSQL_URL"
+MSSQL_DATABASES = {"target": "dpone_target", "staging": "dpone_stage", "state": "dpone_state"}
+
+#: Modes of a route, and the ``reconciliation`` block that selects each. Guards are absent unless a test sets them.
+MODES: dict[str, Any] = {
+    "timestamp_only": {"guards": {}},
+    "timestamp_and_flag": {"delete_mode": "timestamp_and_flag", "guards": {}},
+    "flag_only": {"delete_mode": "flag_only", "guards": {}},
+    "hard_delete": {"delete_policy": "hard_delete", "guards": {}},
+    "never": None,
+}
 
 
 @dataclass
@@ -51,6 +65,10 @@ class SourceSide:
         with self.connect() as connection:
             for statement in statements:
                 connection.execute(statement)  # type: ignore[call-overload]
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            return connection.execute(query).fetchall()  # type: ignore[call-overload]
 
     def authority(self, *relations: str) -> dict[str, Any]:
         with self.cluster.connect(self.database, user=READER) as connection:
@@ -77,21 +95,100 @@ class EmbeddedTarget:
         return Endpoint(entry="dwh", host=str(self.cluster.socket), port=None, database=self.database, user=user)
 
     def execute(self, script: Script) -> None:
-        with self.cluster.connect(self.database) as connection:
-            for statement in script.statements:
-                connection.execute(statement)  # type: ignore[call-overload]
+        self.run(*script.statements)
+
+    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        return self.cluster.connect(self.database)
 
     def run(self, *statements: str) -> None:
-        with self.cluster.connect(self.database) as connection:
+        with self.connect() as connection:
             for statement in statements:
                 connection.execute(statement)  # type: ignore[call-overload]
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        with self.cluster.connect(self.database) as connection:
+        with self.connect() as connection:
             return connection.execute(query).fetchall()  # type: ignore[call-overload]
 
     def name(self, schema: str, table: str) -> str:
         return f'"{schema}"."{table}"'
+
+    def drop(self) -> None:
+        self.cluster.drop_database(self.database)
+
+
+class MssqlTarget:
+    """Target side on a T-SQL server: three databases, one set of uniquely named schemas per test.
+
+    ``dbo`` of the target database holds the identity and head tables of every test; rows are told apart by schema name.
+
+    :param url: SQLAlchemy URL of an administrator's login.
+    """
+
+    kind = "mssql"
+    password = "Dpone-tests-1"
+    _numbers = itertools.count()
+
+    def __init__(self, url: str) -> None:
+        from sqlalchemy.engine import make_url
+
+        self._url = make_url(url)
+        self.suffix = f"{os.getpid()}_{next(self._numbers)}"
+
+    def layout(self, table: str) -> Layout:
+        names = MSSQL_DATABASES
+        return Layout(
+            engine="mssql", target=TableName(Namespace(names["target"], f"landing_{self.suffix}"), table),
+            staging=Namespace(names["staging"], f"staging_{self.suffix}"), state=Namespace(names["state"], f"governance_{self.suffix}"),
+        )
+
+    def endpoint(self, *, owner: bool = False) -> Endpoint:
+        url = self._url
+        extra = {key: value for key, value in url.query.items() if isinstance(value, str)}
+        login, password = (url.username, url.password) if owner else (WRITER, self.password)
+        return Endpoint(
+            entry="dwh", host=url.host, port=url.port, database=MSSQL_DATABASES["target"], user=login,
+            password=None if password is None else str(password), extra=extra,
+        )
+
+    def execute(self, script: Script) -> None:
+        """Run a script; the shared tables in ``dbo`` of the target database exist after the first test."""
+        self.run(f"IF SUSER_ID('{WRITER}') IS NULL CREATE LOGIN {WRITER} WITH PASSWORD = '{self.password}'", *script.statements)
+
+    def run(self, *statements: str) -> None:
+        from sqlalchemy.exc import DBAPIError
+
+        with self._connect() as connection:
+            for statement in statements:
+                try:
+                    connection.exec_driver_sql(statement)
+                except DBAPIError:
+                    if not _shared(statement):
+                        raise
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with self._connect() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(query).fetchall()]
+
+    def name(self, schema: str, table: str) -> str:
+        layout = self.layout(table)
+        databases = {n.schema: n.database for n in (layout.target.namespace, layout.staging, layout.state)}
+        return f"[{databases.get(schema, MSSQL_DATABASES['target'])}].[{schema}].[{table}]"
+
+    def drop(self) -> None:
+        """Schemas stay behind: the server is thrown away after the tests."""
+
+    def _connect(self) -> Any:
+        from sqlalchemy import create_engine
+        from sqlalchemy.pool import NullPool
+
+        from airflow_dpone_xmin.target.mssql_driver import odbc_url
+
+        url = odbc_url(self.endpoint(owner=True), database=MSSQL_DATABASES["target"], multi_subnet_failover=False)
+        return create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect()
+
+
+def _shared(statement: str) -> bool:
+    return statement.startswith(("CREATE TABLE", "CREATE TRIGGER")) and "dpone_target_" in statement.partition("(")[0]
 
 
 @dataclass
@@ -103,10 +200,12 @@ class World:
     work_dir: Path
     table: str = "orders"
     key: tuple[str, ...] = ("id",)
+    process: str = "orders_process"
     manifest_over: dict[str, Any] = field(default_factory=dict)
     reconciliation: Any = field(default_factory=lambda: {"enabled": True, "mode": "key_snapshot", "guards": {}})
     serial: int = 1
     binding_id: uuid.UUID = field(default_factory=uuid.uuid4)
+    _registry: RegistryDocument | None = None
 
     # ---- set-up -----------------------------------------------------------------------------------------------------------
     def provision_catalog(self) -> None:
@@ -135,6 +234,17 @@ class World:
 
     # ---- route ------------------------------------------------------------------------------------------------------------
     def registry(self) -> RegistryDocument:
+        """What the owner would sign now; pins are observed once until :meth:`forget_pins`."""
+        if self._registry is None:
+            self._registry = self._discover()
+        if self._registry.serial != self.serial:
+            self._registry = self._registry.model_copy(update={"serial": self.serial})
+        return self._registry
+
+    def forget_pins(self) -> None:
+        self._registry = None
+
+    def _discover(self) -> RegistryDocument:
         engine = self.engine(owner=True)
         layout = engine.layout
         session = engine.connect("target", cancel=Cancellation())
@@ -171,7 +281,7 @@ class World:
     def manifest(self) -> dict[str, Any]:
         layout = self.target.layout(self.table)
         document: dict[str, Any] = {
-            "name": "orders_process",
+            "name": self.process,
             "source": {"connection_id": "src", "table": {"schema": "public", "name": self.table}, "options": {}},
             "sink": {
                 "type": self.target.kind, "connection_id": "dwh", "table": {"name": self.table},
@@ -195,25 +305,62 @@ class World:
     def run(self, run_id: str | None = None, **kw: Any) -> Outcome:
         route = kw.pop("route", None) or self.route()
         invocation = Invocation(process=route.process, run_id=run_id or uuid.uuid4().hex)
-        return reconcile(route, invocation, endpoints=self.endpoints, registry_serial=kw.pop("serial", self.serial), **kw)
+        endpoints = kw.pop("endpoints", self.endpoints)
+        return reconcile(route, invocation, endpoints=endpoints, registry_serial=kw.pop("serial", self.serial), **kw)
 
-    def source_rows(self, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        with self.source.connect() as connection:
-            return connection.execute(f'SELECT {", ".join(columns)} FROM public."{self.table}" ORDER BY 1').fetchall()  # type: ignore[call-overload]
+    def source_rows(self, columns: Sequence[str] = ("*",)) -> list[tuple[Any, ...]]:
+        return _ordered(self.source.rows(f'SELECT {", ".join(columns)} FROM public."{self.table}"'))
 
     def target_rows(self, columns: Sequence[str], *, active: bool = True) -> list[tuple[Any, ...]]:
+        where = f"WHERE {self.alive()}" if active else ""
+        return _ordered(self.target.rows(f"SELECT {', '.join(columns)} FROM {self.target_name} {where}"))
+
+    def alive(self) -> str:
+        """The condition of an active target row."""
         mode = self.route().delete_mode
-        where = ""
-        if active and mode.has_timestamp:
-            where = "WHERE __dpone__deleted_at IS NULL"
-        elif active and mode.has_flag:
-            where = "WHERE NOT __dpone__is_deleted" if self.target.kind == "embedded" else "WHERE __dpone__is_deleted = 0"
-        schema = self.target.layout(self.table).target.namespace.schema
-        rows: list[tuple[Any, ...]] = self.target.rows(f'SELECT {", ".join(columns)} FROM {self.target.name(schema, self.table)} {where} ORDER BY 1')
-        return rows
+        if mode.has_timestamp:
+            return "__dpone__deleted_at IS NULL"
+        if mode.has_flag:
+            return "__dpone__is_deleted = 0" if self.target.kind == "mssql" else "NOT __dpone__is_deleted"
+        return "1 = 1"
+
+    @property
+    def target_name(self) -> str:
+        """Qualified name of the target table."""
+        return str(self.target.name(self.target.layout(self.table).target.namespace.schema, self.table))
+
+    def state_name(self, table: str) -> str:
+        """Qualified name of a table of the state namespace."""
+        return str(self.target.name(self.target.layout(self.table).state.schema, table))
+
+    def dbo_name(self, table: str) -> str:
+        """Qualified name of a table beside the target."""
+        return str(self.target.name("dbo", table))
+
+    def staged(self) -> list[str]:
+        """Names of staging tables that exist."""
+        layout = self.target.layout(self.table)
+        query = "SELECT table_name FROM {db}information_schema.tables WHERE table_schema = '{schema}' AND table_name LIKE 'dpone%'"
+        database = f"[{layout.staging.database}]." if self.target.kind == "mssql" else ""
+        return sorted(row[0] for row in self.target.rows(query.format(db=database, schema=layout.staging.schema)))
 
 
 Setup = Callable[..., World]
+
+
+def _ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted((tuple(_plain(value) for value in row) for row in rows), key=repr)
+
+
+def _plain(value: Any) -> Any:
+    """One form for what drivers spell differently."""
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, (memoryview, bytearray)):
+        return bytes(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    return value
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

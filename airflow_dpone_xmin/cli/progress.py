@@ -1,4 +1,4 @@
-"""Progress bars of a run on a terminal, plain lines elsewhere; Ctrl-C becomes a clean cancellation. Imports rich lazily."""
+"""Progress of a run on a terminal, plain lines elsewhere; Ctrl-C becomes a clean cancellation. Imports rich lazily."""
 
 from __future__ import annotations
 
@@ -9,36 +9,10 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
+from airflow_dpone_xmin.runtime.progress import describe_progress
 
 if TYPE_CHECKING:
     from airflow_dpone_xmin.cli.output import Output
-
-LABELS = {
-    "POSTGRES_SNAPSHOT_OPEN": "snapshot open",
-    "POSTGRES_COPY_PROGRESS": "extracting rows",
-    "POSTGRES_COPY_COMPLETE": "rows extracted",
-    "POSTGRES_KEYS_COMPLETE": "keys extracted",
-    "STAGE_ROWS_COMPLETE": "rows staged",
-    "STAGE_KEYS_COMPLETE": "keys staged",
-    "FINALIZE_COMPLETE": "committed",
-    "RECEIPT_REPLAYED": "answered from the receipt",
-}
-
-
-def describe_progress(progress: Progress) -> str:
-    """One line about an event: what, rows, MiB, seconds, rows/s."""
-    parts = [LABELS.get(progress.event, progress.event.lower().replace("_", " "))]
-    if progress.rows:
-        parts.append(f"{progress.rows:,} rows")
-    if progress.bytes:
-        parts.append(f"{progress.bytes / 2**20:,.1f} MiB")
-    if progress.seconds:
-        parts.append(f"{progress.seconds:.1f} s")
-    if progress.rows and progress.seconds:
-        parts.append(f"{progress.rows_per_second:,.0f} rows/s")
-    if progress.note:
-        parts.append(progress.note)
-    return " · ".join(parts)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,7 +24,15 @@ from airflow_dpone_xmin.contracts.registry import RelationPin
 from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.source.authority import ObservedAuthority, observe, verify
 from airflow_dpone_xmin.source.projection import read_projection
-from airflow_dpone_xmin.source.relation import Leaf, RelationFacts, leaves_of, relation_facts, relation_refusals, unreadable_columns
+from airflow_dpone_xmin.source.relation import (
+    Leaf,
+    RelationFacts,
+    kind_refusals,
+    leaves_of,
+    relation_facts,
+    relation_refusals,
+    unreadable_columns,
+)
 from airflow_dpone_xmin.source.session import Session
 
 MAX_ATTEMPTS = 5
@@ -48,7 +56,7 @@ _VERSION = sql.SQL("SELECT current_setting('server_version_num')::int")
 _UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 # Through no snapshot that matters: this query is over before the boundary begins.
 _RESOLVE = sql.SQL("""
-    SELECT n.nspname::text, c.relname::text, has_schema_privilege(n.oid, 'USAGE')
+    SELECT n.nspname::text, c.relname::text, c.oid::bigint, c.relkind::text, has_schema_privilege(n.oid, 'USAGE')
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE translate(n.nspname::text, {upper}, {lower}) = translate({schema}, {upper}, {lower})
       AND translate(c.relname::text, {upper}, {lower}) = translate({relation}, {upper}, {lower})
@@ -155,26 +163,41 @@ def server_version(session: Session) -> int:
 
 
 def resolve(session: Session, request: SourceRequest) -> None:
-    """Find the canonical relation in a query of its own.
+    """Find the canonical relation in a query of its own, before the boundary begins.
 
-    :raises XminError: ``postgres_source.relation_missing``, ``.permission_denied``, ``postgres_source_authority.relation_ambiguous``.
+    :raises XminError: the first of :func:`resolve_refusals`.
+    """
+    for refusal in resolve_refusals(session, request):
+        raise refusal
+
+
+def resolve_refusals(session: Session, request: SourceRequest) -> Iterator[XminError]:
+    """Why the relation cannot even be locked: ``postgres_source.relation_missing``, ``.permission_denied`` with every missing grant,
+    ``postgres_source_authority.relation_ambiguous``, ``DPONE_RELATION_UNSUPPORTED``.
     """
     pin = request.authority.relations[request.relation_key]
     literals = {"upper": _UPPER, "lower": _LOWER, "schema": pin.schema_name, "relation": pin.relation}
     rows = session.rows(_RESOLVE.format(**{name: sql.Literal(value) for name, value in literals.items()}))
     exact = [row for row in rows if row[:2] == (pin.schema_name, pin.relation)]
     if not exact:
-        raise XminError(
+        yield XminError(
             "postgres_source.relation_missing", f"{request.relation_key} does not exist.", details={"relation": request.relation_key}
         )
+        return
     if request.alias and len(rows) > 1:
-        raise XminError(
+        yield XminError(
             "postgres_source_authority.relation_ambiguous",
             f"The authored alias of {request.relation_key} folds onto {len(rows)} live relations.",
             details={"relation": request.relation_key, "candidates": len(rows)},
         )
-    if not exact[0][2]:
-        raise permission_denied([f"USAGE on schema {pin.schema_name}"])
+    _, _, oid, kind, usage = exact[0]
+    grants = [] if usage else [f"USAGE on schema {pin.schema_name}"]
+    columns = unreadable_columns(session, oid)
+    if columns:
+        grants.append(f"SELECT ({', '.join(columns)}) on {request.relation_key}")
+    if grants:
+        yield XminError("postgres_source.permission_denied", f"The source role lacks {'; '.join(grants)}.", details={"grants": grants})
+    yield from kind_refusals(request.relation_key, kind)
 
 
 def begin_read_only(session: Session, *, version: int, lock_timeout_seconds: float) -> None:
@@ -207,17 +230,6 @@ def read_horizons(session: Session, *, version: int) -> tuple[str, Horizons]:
 def qualified(pin: RelationPin) -> sql.Identifier:
     """Quoted canonical name of a pinned relation."""
     return sql.Identifier(pin.schema_name, pin.relation)
-
-
-def permission_denied(grants: list[str]) -> XminError:
-    """An error that names every missing grant."""
-    return XminError("postgres_source.permission_denied", f"The source role lacks {'; '.join(grants)}.", details={"grants": grants})
-
-
-def missing_grants(session: Session, facts: RelationFacts) -> list[str]:
-    """SELECT grants that the route needs and the role lacks, as an owner would spell them."""
-    columns = unreadable_columns(session, facts.oid)
-    return [f"SELECT ({', '.join(columns)}) on {facts.name}"] if columns else []
 
 
 # ---- details --------------------------------------------------------------------------------------------------------------
@@ -259,9 +271,6 @@ def _verified(session: Session, request: SourceRequest, version: int, attempt: i
     for refusal in relation_refusals(facts, leaves):
         raise refusal
     _require_stable(session, facts, expected=leaves, found=leaves)
-    grants = missing_grants(session, facts)
-    if grants:
-        raise permission_denied(grants)
     projection = read_projection(
         session, facts, leaves, key=request.key, string_columns=request.string_columns, overrides=request.type_overrides
     )

@@ -17,7 +17,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.source.authority import PinRow, authority_refusals, compare, observe
-from airflow_dpone_xmin.source.boundary import begin_read_only, missing_grants, permission_denied, read_horizons, resolve, server_version
+from airflow_dpone_xmin.source.boundary import begin_read_only, read_horizons, resolve_refusals, server_version
 from airflow_dpone_xmin.source.projection import read_projection
 from airflow_dpone_xmin.source.relation import leaves_of, relation_facts, relation_refusals
 from airflow_dpone_xmin.source.session import Session
@@ -58,11 +58,7 @@ def describe(endpoint: Endpoint, request: SourceRequest, *, cancel: Cancellation
     """
     with _short_session(endpoint, cancel) as session:
         version = server_version(session)
-        findings: list[XminError] = []
-        try:
-            resolve(session, request)
-        except XminError as error:
-            findings.append(error)
+        findings = list(resolve_refusals(session, request))
         begin_read_only(session, version=version, lock_timeout_seconds=request.lock_timeout_seconds)
         pin = request.authority.relations[request.relation_key]
         observed = observe(session, [(pin.schema_name, pin.relation)], version=request.authority.version)
@@ -75,11 +71,8 @@ def describe(endpoint: Endpoint, request: SourceRequest, *, cancel: Cancellation
         if facts is not None:
             partitioned = facts.partitioned
             leaves = leaves_of(session, facts)
-            findings += relation_refusals(facts, leaves)
-            unreadable = missing_grants(session, facts)
-            if unreadable:
-                grants += unreadable
-                findings.append(permission_denied(unreadable))
+            known = {error.message for error in findings}
+            findings += [error for error in relation_refusals(facts, leaves) if error.message not in known]
             try:
                 projection = read_projection(
                     session, facts, leaves, key=request.key, string_columns=request.string_columns, overrides=request.type_overrides

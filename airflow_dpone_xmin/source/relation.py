@@ -110,7 +110,7 @@ _PLAIN_LEAF = sql.SQL("""
 
 # xmin is attribute -2; without a grant on the table it needs one of its own.
 _UNREADABLE = sql.SQL("""
-    SELECT a.attname::text FROM pg_attribute a
+    SELECT a.attname::text FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = {oid} AND (a.attnum > 0 OR a.attnum = -2) AND NOT a.attisdropped
       AND NOT has_column_privilege({oid}::oid, a.attnum, 'SELECT')
     ORDER BY a.attnum""")
@@ -133,23 +133,29 @@ def unreadable_columns(session: Session, oid: int) -> tuple[str, ...]:
     return tuple(row[0] for row in session.rows(_UNREADABLE.format(oid=sql.Literal(oid))))
 
 
+def kind_refusals(name: str, kind: str) -> Iterator[XminError]:
+    """Whether ``relkind`` rules the relation out; LOCK TABLE would refuse some of these kinds with a message of its own."""
+    if kind not in ("r", "p"):
+        yield _unsupported(name, f"it is {_KINDS.get(kind, 'of another kind')}", kind=kind)
+
+
 def relation_refusals(facts: RelationFacts, leaves: tuple[Leaf, ...]) -> Iterator[XminError]:
     """Every reason why this relation cannot be replicated; none for an admissible one."""
+    yield from kind_refusals(facts.name, facts.kind)
     if facts.kind not in ("r", "p"):
-        yield _unsupported(facts, f"it is {_KINDS.get(facts.kind, 'of another kind')}", kind=facts.kind)
         return
     if facts.persistence != "p":
-        yield _unsupported(facts, f"it is {_PERSISTENCE.get(facts.persistence, 'not permanent')}", persistence=facts.persistence)
+        yield _unsupported(facts.name, f"it is {_PERSISTENCE.get(facts.persistence, 'not permanent')}", persistence=facts.persistence)
     if facts.access_method != "heap" and not facts.partitioned:
-        yield _unsupported(facts, f"its access method is {facts.access_method!r}, not heap", access_method=facts.access_method)
+        yield _unsupported(facts.name, f"its access method is {facts.access_method!r}, not heap", access_method=facts.access_method)
     if facts.has_children and not facts.partitioned:
-        yield _unsupported(facts, "other tables inherit from it")
+        yield _unsupported(facts.name, "other tables inherit from it")
     if facts.has_parents and not facts.is_partition:
-        yield _unsupported(facts, "it inherits from another table")
+        yield _unsupported(facts.name, "it inherits from another table")
     for leaf in leaves if facts.partitioned else ():
         if (leaf.kind, leaf.persistence) != ("r", "p") or (leaf.in_snapshot and leaf.access_method != "heap"):
             what = _KINDS.get(leaf.kind, "of another kind") if leaf.kind != "r" else _PERSISTENCE.get(leaf.persistence, "")
-            yield _unsupported(facts, f"its partition with OID {leaf.oid} is {what} with access method {leaf.access_method!r}")
+            yield _unsupported(facts.name, f"its partition with OID {leaf.oid} is {what} with access method {leaf.access_method!r}")
     if facts.row_security_active:
         yield XminError(
             "postgres_source.row_security",
@@ -158,5 +164,5 @@ def relation_refusals(facts: RelationFacts, leaves: tuple[Leaf, ...]) -> Iterato
         )
 
 
-def _unsupported(facts: RelationFacts, why: str, **details: str) -> XminError:
-    return XminError("DPONE_RELATION_UNSUPPORTED", f"{facts.name} cannot be a source: {why}.", details={"relation": facts.name, **details})
+def _unsupported(name: str, why: str, **details: str) -> XminError:
+    return XminError("DPONE_RELATION_UNSUPPORTED", f"{name} cannot be a source: {why}.", details={"relation": name, **details})

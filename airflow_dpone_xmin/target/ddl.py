@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
-from sqlalchemy import Index, Table, UniqueConstraint
+from sqlalchemy import Column, Index, Table, UniqueConstraint
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from airflow_dpone_xmin.contracts.columns import Projection
@@ -178,13 +178,13 @@ def verify_catalog(engine: Engine, session: Session, catalog: Catalog) -> list[s
     return differences
 
 
-def type_text(engine: Engine, column: object) -> str:
+def type_text(engine: Engine, column: Column[Any]) -> str:
     """A column's type as the engine's catalog spells it."""
-    kind = getattr(column, "type")  # noqa: B009
+    kind = column.type
     if isinstance(kind, Physical):
         return engine.column_type(kind.plan)
-    text = str(kind.compile(dialect=engine.dialect)).partition(" COLLATE")[0]
-    return text.lower().replace(", ", ",")
+    text = str(kind.compile(dialect=engine.dialect)).partition(" COLLATE")[0].lower().replace(", ", ",")
+    return engine.type_aliases.get(text, text)
 
 
 def _table_differences(engine: Engine, table: Table, facts: TableFacts) -> Iterable[str]:

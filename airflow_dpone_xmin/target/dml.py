@@ -21,6 +21,7 @@ from sqlalchemy import (
     insert,
     literal,
     literal_column,
+    null,
     or_,
     select,
     true,
@@ -112,4 +113,4 @@ class Actions:
         return {DELETED_AT: self._now} if self._mode.has_timestamp else {IS_DELETED: true()}
 
     def _alive(self) -> dict[str, Any]:
-        return {DELETED_AT: None} if self._mode.has_timestamp else {IS_DELETED: false()}
+        return {DELETED_AT: null()} if self._mode.has_timestamp else {IS_DELETED: false()}

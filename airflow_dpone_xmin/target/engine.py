@@ -29,6 +29,8 @@ class Engine(Protocol):
     layout: Layout
     dialect: Dialect
     key_collation: str
+    type_aliases: Mapping[str, str]
+    """Types that the catalog spells otherwise than DDL."""
 
     @property
     def text_units(self) -> Literal["utf16", "utf8"]:

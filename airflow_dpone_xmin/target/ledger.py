@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, Table, and_, insert, select, update
+from sqlalchemy import Select, Table, and_, insert, null, select, update
 
 from airflow_dpone_xmin.contracts.canonical import digest
 from airflow_dpone_xmin.contracts.envelope import Payload
@@ -69,7 +69,7 @@ class Ledger:
         found = self._session.first("invocation.find", _locked(table, table.c.invocation_digest == row["invocation_digest"]))
         if found is None:
             values = {**row, "status": "running", "attempts": 1, "created_at_utc": now, "updated_at_utc": now, "last_error_code": None}
-            self._session.execute("invocation.insert", insert(table).values(values))
+            self._session.execute("invocation.insert", insert(table).values(_no_parameter_for_null(values)))
             return 1
         for column in ("route_fingerprint", "target_identity"):
             if bytes(found._mapping[column]) != row[column]:
@@ -94,7 +94,9 @@ class Ledger:
             "invocation.close",
             update(table)
             .where(table.c.invocation_digest == invocation)
-            .values(status=status, last_error_code=error_code, updated_at_utc=server_time(self._session)),
+            .values(
+                _no_parameter_for_null({"status": status, "last_error_code": error_code, "updated_at_utc": server_time(self._session)})
+            ),
         )
 
     # ---- receipts ---------------------------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ class Ledger:
         }
         values |= {f"{name}_count": value for name, value in receipt.counts.to_dict().items()}
         values |= {name: receipt.digests.get(name) for name in DIGEST_COLUMNS}
-        self._session.execute("receipt.insert", insert(self._catalog.receipt).values(values))
+        self._session.execute("receipt.insert", insert(self._catalog.receipt).values(_no_parameter_for_null(values)))
 
     # ---- checkpoint and head ----------------------------------------------------------------------------------------------
     def read_checkpoint(self, state_key: bytes) -> Checkpoint | None:
@@ -179,7 +181,9 @@ class Ledger:
         """
         table, now = self._catalog.source_state, server_time(self._session)
         if previous is None:
-            self._session.execute("checkpoint.insert", insert(table).values({**values, "created_at_utc": now, "updated_at_utc": now}))
+            self._session.execute(
+                "checkpoint.insert", insert(table).values(_no_parameter_for_null({**values, "created_at_utc": now, "updated_at_utc": now}))
+            )
             return
         matched = self._session.execute(
             "checkpoint.compare_and_set",
@@ -228,6 +232,11 @@ _MOVING = (
     "load_id",
     "receipt_id",
 )
+
+
+def _no_parameter_for_null(values: Mapping[str, Any]) -> dict[str, Any]:
+    # A driver must ask the server for the type of an untyped NULL parameter: a round trip, and a way to fail, inside the transaction.
+    return {name: null() if value is None else value for name, value in values.items()}
 
 
 def _locked(table: Table, condition: Any) -> Select[Any]:

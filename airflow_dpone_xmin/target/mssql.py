@@ -46,6 +46,7 @@ class MssqlEngine:
     """
 
     key_collation = KEY_COLLATION
+    type_aliases: Mapping[str, str] = {"integer": "int"}
     text_units: Literal["utf16"] = "utf16"
 
     def __init__(self, endpoint: Endpoint, layout: Layout, *, state: Endpoint | None = None, multi_subnet_failover: bool = False) -> None:

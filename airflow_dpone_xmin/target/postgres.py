@@ -40,6 +40,7 @@ class PostgresEngine:
     """
 
     key_collation = "C"
+    type_aliases: Mapping[str, str] = {}
     text_units: Literal["utf8"] = "utf8"
 
     def __init__(self, endpoint: Endpoint, layout: Layout, *, state: Endpoint | None = None) -> None:

@@ -24,28 +24,30 @@ class Event(NamedTuple):
 
     :param label: stable name of the step, for example ``finalize.insert``.
     :param statement: the executable, or None for a bulk load.
+    :param session: the session that does it, or None for a bulk load.
     """
 
     phase: Phase
     label: str
     statement: Executable | None
+    session: Session | None = None
 
 
 OBSERVERS: list[Callable[[Event], None]] = []
 
 
-def notify(phase: Phase, label: str, statement: Executable | None = None) -> None:
+def notify(phase: Phase, label: str, statement: Executable | None = None, session: Session | None = None) -> None:
     """Tell every observer; what an observer raises is raised here."""
     for observer in OBSERVERS:
-        observer(Event(phase, label, statement))
+        observer(Event(phase, label, statement, session))
 
 
 @contextmanager
-def observe(label: str, statement: Executable | None = None) -> Iterator[None]:
+def observe(label: str, statement: Executable | None = None, session: Session | None = None) -> Iterator[None]:
     """Tell the observers before and, when nothing was raised, after."""
-    notify("before", label, statement)
+    notify("before", label, statement, session)
     yield
-    notify("after", label, statement)
+    notify("after", label, statement, session)
 
 
 Translate = Callable[[BaseException, str], XminError]
@@ -68,24 +70,21 @@ class Session:
         self._cancel = cancel
         self._cursor: Any = None
         driver = connection.connection.driver_connection
+        self._count = -1
         event.listen(connection, "before_cursor_execute", self._remember)
+        event.listen(connection, "after_cursor_execute", self._drain)
         self._unregister = cancel.on_cancel(lambda: interrupt(driver, self._cursor))
 
     def execute(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> int:
         """Run a statement that returns no rows; returns the server's row count."""
         with self._step(label, statement):
-            result = self.connection.execute(statement, params or {})
-            count = result.rowcount
-            self._drain(result)
-            return int(count)
+            self.connection.execute(statement, params or {})
+            return self._count
 
     def rows(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> list[Any]:
         """Run a query; returns all of its rows: callers ask for few."""
         with self._step(label, statement):
-            result = self.connection.execute(statement, params or {})
-            rows = list(result.fetchall())
-            self._drain(result)
-            return rows
+            return list(self.connection.execute(statement, params or {}).fetchall())
 
     def first(self, label: str, statement: Executable, params: Mapping[str, Any] | None = None) -> Any:
         """The first row of a query, or None."""
@@ -115,7 +114,7 @@ class Session:
     @contextmanager
     def _step(self, label: str, statement: Executable) -> Iterator[None]:
         self._cancel.check()
-        with observe(label, statement):
+        with observe(label, statement, self):
             try:
                 yield
             except DBAPIError as error:
@@ -124,12 +123,9 @@ class Session:
                 # The driver's text may quote business values; only its class and codes go on.
                 raise self._translate(error.orig or error, label) from None
 
-    @staticmethod
-    def _drain(result: Any) -> None:
-        # On SQL Server an error can hide behind the first result until the later ones are read.
-        cursor = getattr(result, "cursor", None)
-        nextset = getattr(cursor, "nextset", None)
-        if cursor is None or nextset is None:
-            return
-        while nextset():
-            pass
+    def _drain(self, connection: Any, cursor: Any, *_: Any) -> None:
+        # On SQL Server an error can hide behind the first result until the later ones are read; SQLAlchemy would close the cursor first.
+        self._count = int(cursor.rowcount)
+        if cursor.description is None:
+            while cursor.nextset():
+                pass

@@ -29,11 +29,6 @@ class Hash(UserDefinedType[bytes]):
 
     cache_ok = True
 
-    def bind_processor(self, dialect: Any) -> Any:
-        """Drivers that send an untyped NULL as text have a binary one."""
-        binary_null = getattr(dialect.dbapi, "BinaryNull", None)
-        return None if binary_null is None else lambda value: binary_null if value is None else value
-
 
 class LongText(UserDefinedType[str]):
     """Unbounded text: ``nvarchar(max)``."""

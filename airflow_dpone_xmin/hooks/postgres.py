@@ -1,0 +1,71 @@
+"""The source's hook: Airflow's ``postgres`` connection as an endpoint. What is reached is compared with signed pins, never trusted.
+
+Imports Airflow's SDK; contracts, source and drivers lazily.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+
+if TYPE_CHECKING:
+    from airflow_dpone_xmin.contracts.endpoint import Endpoint
+    from airflow_dpone_xmin.source.session import Session
+
+
+class PostgresSourceAuthorityHook(BaseHook):
+    """Resolves and tests the connection of a PostgreSQL source.
+
+    :param postgres_conn_id: Airflow connection of type ``postgres``, the database's name in ``schema``. Its extra may name the registry
+        entry it answers for (``dpone_registry_entry``) and libpq options such as ``sslmode``; it can hold no trust.
+    :param logger_name: as in Airflow's ``BaseHook``.
+    """
+
+    conn_name_attr = "postgres_conn_id"
+    default_conn_name = "postgres_default"
+    conn_type = "postgres"
+    hook_name = "PostgreSQL source (dpone XMin)"
+
+    def __init__(self, postgres_conn_id: str = default_conn_name, *, logger_name: str | None = None) -> None:
+        super().__init__(logger_name=logger_name)
+        self.postgres_conn_id = postgres_conn_id
+
+    def get_endpoint(self, entry: str | None = None) -> Endpoint:
+        """The endpoint of a registry entry; ``DPONE_CONN_<ENTRY>`` wins over the connection, as on the command line.
+
+        :param entry: registry entry; the connection's own name when None.
+        :raises XminError: ``DPONE_CONNECTION_UNRESOLVED``.
+        """
+        from airflow_dpone_xmin.runtime.endpoints import EnvironmentEndpoints
+
+        return EnvironmentEndpoints()(entry or self.postgres_conn_id, conn_id=self.postgres_conn_id)
+
+    def get_conn(self) -> Session:
+        """An open source session; the caller closes it.
+
+        :raises XminError: ``postgres_source.unreachable``, ``postgres_source.authentication_failed`` …
+        """
+        from airflow_dpone_xmin.source.session import Session
+
+        return Session(self.get_endpoint())
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Connect and say who answers and as whom.
+
+        :returns: whether it worked, and one sentence: server version, role, database, or code and hint.
+        """
+        from psycopg import sql
+
+        from airflow_dpone_xmin.contracts.errors import XminError
+
+        query = sql.SQL(
+            "SELECT current_setting('server_version'), current_user::text, current_database()::text,"
+            " CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END"
+        )
+        try:
+            with self.get_conn() as session:
+                version, role, database, topology = session.one(query)
+        except XminError as error:
+            return False, str(error)
+        return True, f"PostgreSQL {version} ({topology}), role {role}, database {database}."

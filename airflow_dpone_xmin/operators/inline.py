@@ -1,0 +1,86 @@
+"""A manifest from an operator's inline parameters, so that a simple route needs no YAML. Imports contracts only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Literal
+
+from airflow_dpone_xmin.contracts.errors import XminError
+
+InlineDeleteMode = Literal["timestamp_only", "timestamp_and_flag", "flag_only", "hard_delete"]
+
+
+def inline_manifest(
+    *,
+    process: str,
+    source_table: str | None,
+    target_table: str | None,
+    unique_key: str | Sequence[str] | None,
+    source_conn: str | None,
+    target_conn: str | None,
+    target_type: Literal["mssql", "embedded"],
+    delete_mode: InlineDeleteMode | None,
+    max_delete_ratio: float | Decimal | str | None,
+    max_delete_rows: int | None,
+) -> dict[str, Any]:
+    """The manifest that the parameters of :class:`~airflow_dpone_xmin.operators.reconcile.XminReconcileOperator` stand for.
+
+    :raises XminError: ``DPONE_MANIFEST_INVALID``, naming the parameters that are missing.
+    """
+    needed = {"source_table": source_table, "unique_key": unique_key, "source_conn": source_conn, "target_conn": target_conn}
+    missing = [name for name, value in needed.items() if not value]
+    if missing or source_table is None:
+        raise XminError(
+            "DPONE_MANIFEST_INVALID",
+            f"Neither `manifest` nor every inline parameter is given; missing: {', '.join(missing)}.",
+            hint="Pass `manifest`, or the missing parameters.",
+            details={"missing": missing},
+        )
+    schema, relation = _split(source_table, parameter="source_table", default="public")
+    document: dict[str, Any] = {
+        "name": process,
+        "source": {"type": "postgres", "connection_id": source_conn, "table": {"schema": schema, "name": relation}},
+        "sink": {
+            "type": target_type,
+            "connection_id": target_conn,
+            "table": _target(target_table, relation),
+            "strategy": {
+                "mode": "incremental_merge",
+                "unique_key": [unique_key] if isinstance(unique_key, str) else list(unique_key or ()),
+            },
+        },
+        "state": {"type": target_type, "connection_id": target_conn},
+    }
+    if delete_mode is not None:
+        document["reconciliation"] = _reconciliation(delete_mode, max_delete_ratio=max_delete_ratio, max_delete_rows=max_delete_rows)
+    return document
+
+
+def _reconciliation(
+    delete_mode: InlineDeleteMode, *, max_delete_ratio: float | Decimal | str | None, max_delete_rows: int | None
+) -> dict[str, Any]:
+    hard = delete_mode == "hard_delete"
+    policy = {"delete_policy": "hard_delete"} if hard else {"delete_policy": "soft_delete", "delete_mode": delete_mode}
+    guards = {"max_delete_ratio": max_delete_ratio, "max_delete_rows": max_delete_rows}
+    return {"enabled": True, "mode": "key_snapshot", **policy, "guards": guards}
+
+
+def _target(authored: str | None, relation: str) -> dict[str, str]:
+    if authored is None:
+        return {"name": relation}
+    schema, name = _split(authored, parameter="target_table", default=None)
+    return {"schema": schema, "name": name} if schema else {"name": name}
+
+
+def _split(name: str, *, parameter: str, default: str | None) -> tuple[str | None, str]:
+    """``schema.table`` or ``table``; a name that holds a dot itself needs a manifest."""
+    parts = name.split(".")
+    if len(parts) > 2 or not all(parts):
+        raise XminError(
+            "DPONE_MANIFEST_INVALID",
+            f"`{parameter}` is written as schema.table or table.",
+            hint="Use a manifest for names that contain a dot.",
+            details={"parameter": parameter},
+        )
+    return (parts[0], parts[1]) if len(parts) == 2 else (default, parts[0])

@@ -1,0 +1,217 @@
+"""The operator of an incremental run: resolve, build the invocation, call ``runtime.reconcile`` once, publish, map errors once.
+
+Imported by every DAG file: Airflow's SDK and contracts at module level, everything else inside ``execute``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
+from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
+from airflow_dpone_xmin.operators.inline import InlineDeleteMode, inline_manifest
+from airflow_dpone_xmin.operators.worker import CancellableWork
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_dpone_xmin.contracts.route import Route
+    from airflow_dpone_xmin.runtime.evidence import Outcome
+
+log = logging.getLogger(__name__)
+
+KILL_GRACE_SECONDS = 30.0
+"""How long ``on_kill`` waits; below Airflow's ``killed_task_cleanup_time`` of 60 seconds."""
+
+
+class XminReconcileOperator(BaseOperator):
+    """Make a target table equal to one snapshot of a PostgreSQL table, deletes included, in one target transaction.
+
+    The run is identified by process, ``run_id`` and ``map_index``, never by the try number: a retry, and a cleared task too, answers from
+    the receipt if an earlier attempt committed. New work needs a new DAG run. Registry and trusted keys come from the section
+    ``[dpone_xmin]`` of Airflow's configuration; credentials from the Airflow connections that the registry's entries name.
+
+    :param manifest: a mapping, or the path of a YAML or JSON file, relative to the DAG file's folder. Templated. Exclusive with the
+        inline parameters below.
+    :param table: ``schema.table`` of the one route to run, when the manifest names several. Templated; empty means None.
+    :param process: stable name that owns the checkpoint of an inline route; by default ``dag_id.task_id``, so renaming either starts
+        over. Not with ``manifest``, whose ``name`` it is.
+    :param source_table: source relation, ``schema.table`` or ``table`` of schema public.
+    :param target_table: target table, ``schema.table`` or ``table`` of the registry's schema; by default the relation's name.
+    :param unique_key: key column, or columns in order.
+    :param source_conn: registry entry of the source.
+    :param target_conn: registry entry of the target, which also holds staging and state.
+    :param target_type: ``mssql``, or ``embedded`` for PostgreSQL standing in for it.
+    :param delete_mode: how a row that is gone from the source is marked; None never deletes.
+    :param max_delete_ratio: largest share of active rows that one run may delete, 0 to 1; None for no limit.
+    :param max_delete_rows: largest number of rows that one run may delete; None for no limit.
+    :param kwargs: of ``BaseOperator``. ``retries`` may be 0 to 3: the receipt fences them.
+    :returns: the evidence summary (see :func:`~airflow_dpone_xmin.operators.summary.evidence_summary`) as XCom.
+    :raises XminError: ``DPONE_AIRFLOW_RETRIES_REQUIRE_TARGET_FENCE`` and ``DPONE_MANIFEST_INVALID`` while the DAG is parsed.
+    :raises AirflowFailException: drift, refusals and guards; a retry cannot help.
+    :raises AirflowException: unknown outcome, lost connection or race, lock timeout, cancellation; the next attempt finds the receipt or
+        starts over.
+    """
+
+    template_fields: Sequence[str] = ("manifest", "table")
+    ui_color = "#e8f1f8"
+
+    def __init__(
+        self,
+        *,
+        manifest: str | Path | Mapping[str, Any] | None = None,
+        table: str | None = None,
+        process: str | None = None,
+        source_table: str | None = None,
+        target_table: str | None = None,
+        unique_key: str | Sequence[str] | None = None,
+        source_conn: str | None = None,
+        target_conn: str | None = None,
+        target_type: Literal["mssql", "embedded"] = "mssql",
+        delete_mode: InlineDeleteMode | None = "timestamp_only",
+        max_delete_ratio: float | Decimal | str | None = 0.05,
+        max_delete_rows: int | None = 100_000,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        require_fenced_retries(self.retries)
+        if manifest is None:
+            manifest = inline_manifest(
+                process=process or f"{self.dag_id}.{self.task_id}",
+                source_table=source_table,
+                target_table=target_table,
+                unique_key=unique_key,
+                source_conn=source_conn,
+                target_conn=target_conn,
+                target_type=target_type,
+                delete_mode=delete_mode,
+                max_delete_ratio=max_delete_ratio,
+                max_delete_rows=max_delete_rows,
+            )
+        elif any(value is not None for value in (process, source_table, target_table, unique_key, source_conn, target_conn)):
+            raise XminError("DPONE_MANIFEST_INVALID", "`manifest` and inline parameters exclude each other.", hint="Pass one of the two.")
+        self.manifest = str(manifest) if isinstance(manifest, Path) else manifest
+        self.table = table
+        self._work: CancellableWork[Outcome] | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run one attempt of this DAG run."""
+        try:
+            return self._execute(context)
+        except XminError as error:
+            if error.details:
+                log.error("%s details: %s", error.code, json.dumps(error.details, default=str))
+            raise to_airflow(error) from None
+        except Exception as fault:  # its text may quote what a driver was given
+            raise to_airflow(unexpected(fault)) from None
+
+    def on_kill(self) -> None:
+        """Interrupt the drivers and wait for the work to end, at most :data:`KILL_GRACE_SECONDS`; ``execute`` then raises."""
+        if self._work is None:
+            return
+        log.warning("Asked to stop; cancelling, for at most %.0f s.", KILL_GRACE_SECONDS)
+        ended = self._work.stop()
+        log.warning("The work has ended." if ended else "The work did not end in time; its receipt will tell what happened.")
+
+    def _execute(self, context: Context) -> dict[str, Any]:
+        from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
+        from airflow_dpone_xmin.operators.summary import evidence_summary
+        from airflow_dpone_xmin.runtime.reconcile import reconcile
+
+        route, serial = self._route()
+        require_fenced_retries(self.retries, fenced=route.execution != "initial")
+        invocation = Invocation(process=route.process, run_id=str(context["run_id"]), map_index=_map_index(context))
+        endpoints, cancel = resolve_endpoints(route), Cancellation()
+        _announce(route, invocation)
+        self._work = CancellableWork(
+            lambda: reconcile(route, invocation, endpoints=endpoints, registry_serial=serial, progress=_log_progress, cancel=cancel),
+            cancel=cancel,
+            grace=KILL_GRACE_SECONDS,
+        )
+        outcome = self._work.wait()
+        _conclude(outcome)
+        return evidence_summary(route, outcome)
+
+    def _route(self) -> tuple[Route, int]:
+        """The one route under the verified registry, and the registry's serial."""
+        from airflow_dpone_xmin.policy.route import resolve_routes, select_route
+        from airflow_dpone_xmin.registry.load import load_registry
+        from airflow_dpone_xmin.runtime.manifests import load_manifest
+        from airflow_dpone_xmin.runtime.settings import resolve_settings
+
+        # Airflow's configuration alone, AIRFLOW__DPONE_XMIN__… included: whoever may edit a DAG or a connection may not choose whom to trust.
+        settings = resolve_settings(environ={name: value for name, value in os.environ.items() if name.startswith("AIRFLOW")})
+        registry = load_registry(settings.require_registry(), trusted_keys=settings.trusted_keys, environment=settings.environment)
+        routes = resolve_routes(load_manifest(self._manifest_source()), registry.document)
+        route = select_route(routes, self.table or None)
+        return dataclasses.replace(route, work_dir=route.work_dir or settings.work_dir), registry.serial
+
+    def _manifest_source(self) -> str | Path | Mapping[str, Any]:
+        if not isinstance(self.manifest, str) or Path(self.manifest).is_absolute():
+            return self.manifest
+        folder = self.dag.folder if self.has_dag() else None
+        return Path(folder or ".") / self.manifest
+
+
+def _map_index(context: Context) -> int:
+    """The task's index under dynamic mapping, -1 when it is not mapped."""
+    index = getattr(context["ti"], "map_index", None)
+    return -1 if index is None else int(index)
+
+
+def _announce(route: Route, invocation: Invocation) -> None:
+    log.info(
+        "%s: %s.%s → %s, run %s%s. Clearing this task keeps its run: it would answer from the receipt. New work needs a new DAG run.",
+        route.process,
+        route.source.schema,
+        route.source.relation,
+        route.layout.target.display,
+        invocation.run_id,
+        f" [{invocation.map_index}]" if invocation.map_index >= 0 else "",
+    )
+    for notice in route.notices:
+        log.warning("Manifest: %s", notice)
+
+
+def _log_progress(progress: Progress) -> None:
+    """One line per phase: rows, bytes, seconds, rows/s. The record carries the event itself for programs that listen."""
+    from airflow_dpone_xmin.runtime.progress import describe_progress
+
+    level = logging.DEBUG if progress.event.endswith("_PROGRESS") else logging.INFO
+    log.log(level, "%s", describe_progress(progress), extra={"dpone_progress": progress})
+
+
+def _conclude(outcome: Outcome) -> None:
+    receipt, counts = outcome.receipt, outcome.receipt.counts
+    if receipt.replayed:
+        log.info("This run had already committed; nothing was read or written. Receipt %s.", receipt.receipt_id)
+    log.info(
+        "%s payload (%s): %d rows = %d inserted + %d updated + %d reactivated + %d unchanged; %d deleted; %d active. "
+        "Checkpoint revision %d, xmin %d, replay amplification %d. Receipt %s.",
+        receipt.payload.value,
+        receipt.payload_reason,
+        counts.payload,
+        counts.inserted,
+        counts.updated,
+        counts.reactivated,
+        counts.unchanged,
+        counts.deleted,
+        counts.active_after,
+        receipt.new_revision,
+        receipt.new_xmin,
+        receipt.replay_amplification,
+        receipt.receipt_id,
+    )
+    if outcome.cleanup_error is not None:
+        log.warning("Committed, but cleaning up failed: %s The next run sweeps it.", outcome.cleanup_error)

@@ -1,0 +1,32 @@
+"""One line about a progress event, for task logs, terminals and the demo. Imports contracts only."""
+
+from __future__ import annotations
+
+from airflow_dpone_xmin.contracts.progress import Progress
+
+LABELS = {
+    "POSTGRES_SNAPSHOT_OPEN": "snapshot open",
+    "POSTGRES_COPY_PROGRESS": "extracting rows",
+    "POSTGRES_COPY_COMPLETE": "rows extracted",
+    "POSTGRES_KEYS_COMPLETE": "keys extracted",
+    "STAGE_ROWS_COMPLETE": "rows staged",
+    "STAGE_KEYS_COMPLETE": "keys staged",
+    "FINALIZE_COMPLETE": "committed",
+    "RECEIPT_REPLAYED": "answered from the receipt",
+}
+
+
+def describe_progress(progress: Progress) -> str:
+    """What happened, rows, MiB, seconds and rows/s, as far as they are known."""
+    parts = [LABELS.get(progress.event, progress.event.lower().replace("_", " "))]
+    if progress.rows:
+        parts.append(f"{progress.rows:,} rows")
+    if progress.bytes:
+        parts.append(f"{progress.bytes / 2**20:,.1f} MiB")
+    if progress.seconds:
+        parts.append(f"{progress.seconds:.1f} s")
+    if progress.rows and progress.seconds:
+        parts.append(f"{progress.rows_per_second:,.0f} rows/s")
+    if progress.note:
+        parts.append(progress.note)
+    return " · ".join(parts)

@@ -1,0 +1,256 @@
+"""The fault matrix: find every boundary of a run, break the run there, and look at what the servers hold afterwards.
+
+A boundary is one (label, phase, n-th time) of an executed statement, a commit, a bulk load or a progress event. It is recorded from a
+run, never listed by hand. Every state is tried on a fresh copy of the target database that has the same name and OID.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import psycopg
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Progress
+from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from tests.world import WRITER, World
+
+Kind = Literal["raised", "session", "process", "lost_ack"]
+COLUMNS = ("id", "code", "qty", "note")
+RUN_ID = "fault"
+
+#: Reads of admission that repeat per catalog table or grant: nothing happens between them, so a sample keeps the first and the last.
+REPEATED = ("describe.table", "describe.columns", "describe.indexes", "describe.triggers", "describe.constraints", "grants.check")
+
+
+class Boundary(NamedTuple):
+    """Where a run is broken."""
+
+    label: str
+    phase: str
+    nth: int
+
+    def __str__(self) -> str:
+        return f"{self.phase} {self.label} #{self.nth}"
+
+
+@dataclass(frozen=True)
+class Position:
+    """What must move together, read by the owner after everything is quiet."""
+
+    rows: tuple[Any, ...]
+    checkpoint: tuple[Any, ...]
+    head: tuple[Any, ...]
+    receipts: tuple[Any, ...]
+
+
+class Counting:
+    """Counts boundaries and calls *act* at one of them, once."""
+
+    def __init__(self, at: Boundary | None = None, act: Callable[[Event | Progress], None] | None = None) -> None:
+        self.seen: list[Boundary] = []
+        self.hit = False
+        self._at, self._act = at, act
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def event(self, event: Event) -> None:
+        """An observer of the target's sessions."""
+        self._pass(event.label, event.phase, event)
+
+    def progress(self, progress: Progress) -> None:
+        """A listener of the run: the source side's phases."""
+        if progress.event != "POSTGRES_COPY_PROGRESS":
+            self._pass(f"progress.{progress.event}", "after", progress)
+
+    def _pass(self, label: str, phase: str, what: Event | Progress) -> None:
+        self._counts[label, phase] += 1
+        boundary = Boundary(label, phase, self._counts[label, phase])
+        self.seen.append(boundary)
+        if boundary == self._at and not self.hit:
+            self.hit = True
+            assert self._act is not None
+            self._act(what)
+
+
+@contextmanager
+def observing(counting: Counting) -> Iterator[None]:
+    """Listen to every target session of this process."""
+    OBSERVERS.append(counting.event)
+    try:
+        yield
+    finally:
+        OBSERVERS.remove(counting.event)
+
+
+@dataclass
+class Matrix:
+    """One scenario: a source with pending changes and a target that can be reset to the moment before them."""
+
+    world: World
+    template: str = ""
+    oid: int = 0
+    old: Position | None = None
+    boundaries: list[Boundary] = field(default_factory=list)
+    states: Counter[str] = field(default_factory=Counter)
+    divergent: list[str] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        """Keep the target as it is now; the run under test begins here. Records the boundaries from one healthy run."""
+        target = self.world.target
+        self.world.route()  # observes and remembers the pins
+        self.template = f"{target.database}_template"
+        (row,) = target.rows(f"SELECT oid::bigint FROM pg_database WHERE datname = '{target.database}'")
+        self.oid = int(row[0])
+        target.cluster.create_database(self.template, options=f'TEMPLATE "{target.database}"')
+        self.reset()
+        self.old = self.position()
+        counting = Counting()
+        with observing(counting):
+            outcome = self.world.run(RUN_ID, progress=counting.progress)
+        assert outcome.receipt.payload_reason == "delta"
+        assert outcome.status == "committed"
+        assert self.is_new(self.position())
+        self.boundaries = counting.seen
+
+    def reset(self) -> None:
+        """A fresh copy under the signed name and OID; all sessions of the one before end."""
+        target = self.world.target
+        target.drop()
+        target.cluster.create_database(target.database, options=f'TEMPLATE "{self.template}" OID = {self.oid}')
+
+    def drop(self) -> None:
+        """Remove the kept original."""
+        self.world.target.cluster.drop_database(self.template)
+
+    # ---- looking ----------------------------------------------------------------------------------------------------------
+    def position(self) -> Position:
+        """The state once no session of the product is left."""
+        world = self.world
+        with world.target.connect() as owner:
+            for _ in range(200):
+                (busy,) = owner.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = %s", [WRITER]
+                ).fetchone()
+                if not busy:
+                    break
+                owner.execute("SELECT pg_sleep(0.02)")
+            else:
+                raise AssertionError("sessions of the product are left on the target")
+
+            def read(query: str) -> tuple[Any, ...]:
+                return tuple(tuple(row) for row in owner.execute(query).fetchall())
+
+            return Position(
+                rows=read(f"SELECT * FROM {world.target_name} ORDER BY id"),
+                checkpoint=read(f"SELECT revision, safe_xmin, load_id, receipt_id FROM {world.state_name('dpone_source_state')}"),
+                head=read(f"SELECT revision, load_id, state_key FROM {world.dbo_name('dpone_target_head')}"),
+                receipts=read(f"SELECT new_revision, new_xmin, load_id, receipt_id, run_id FROM {world.state_name('dpone_commit_receipt')} ORDER BY 1"),
+            )
+
+    def is_new(self, position: Position) -> bool:
+        """Whether target, checkpoint, head and receipt all name one new commit, and the target equals the source."""
+        assert self.old is not None
+        if len(position.receipts) != len(self.old.receipts) + 1:
+            return False
+        (checkpoint,), (head,), receipt = position.checkpoint, position.head, position.receipts[-1]
+        return (
+            checkpoint[0] == head[0] == receipt[0] == self.old.checkpoint[0][0] + 1
+            and checkpoint[1] == receipt[1]
+            and checkpoint[2] == head[1] == receipt[2]
+            and checkpoint[3] == receipt[3]
+            and receipt[4] == RUN_ID
+            and self.world.target_rows(COLUMNS) == self.world.source_rows(COLUMNS)
+        )
+
+    # ---- breaking ---------------------------------------------------------------------------------------------------------
+    def attempt(self, boundary: Boundary, kind: Kind) -> None:
+        """One state: break the run at *boundary*, judge what is left, retry the same invocation, judge again."""
+        name = f"{kind}: {boundary}"
+        self.reset()
+        error = self._in_child(boundary) if kind == "process" else self._here(boundary, kind)
+        if error is not None and not isinstance(error, XminError):
+            raise AssertionError(f"{name}: {type(error).__name__} instead of a typed error") from error
+        left = self.position()
+        self.states[kind] += 1
+        if left != self.old and not self.is_new(left):
+            self.divergent.append(name)
+            return
+        outcome = self.world.run(RUN_ID)
+        assert (outcome.status == "replayed") is (left != self.old), f"{name}: a retry of a committed run answers from its receipt"
+        if not self.is_new(self.position()):
+            self.divergent.append(f"{name}, after its retry")
+        assert self.world.staged() == [], f"{name}: staging tables are left"
+        assert not self.world.work_dir.exists() or list(self.world.work_dir.iterdir()) == [], f"{name}: a work directory is left"
+
+    def _here(self, boundary: Boundary, kind: Kind) -> BaseException | None:
+        counting = Counting(boundary, self._kill_session if kind == "session" else _raise)
+        error: BaseException | None = None
+        with observing(counting):
+            try:
+                self.world.run(RUN_ID, progress=counting.progress)
+            except Exception as caught:
+                error = caught
+        assert counting.hit, f"{boundary} was not hit"
+        return error
+
+    def _in_child(self, boundary: Boundary) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        child = context.Process(target=run_and_die, args=(self.world, boundary))
+        child.start()
+        child.join(60)
+        assert child.exitcode == -signal.SIGKILL, f"{boundary} was not hit: exit code {child.exitcode}"
+
+    def _kill_session(self, what: Event | Progress) -> None:
+        """End the backend that is about to act; around a bulk load, which has a connection of its own, all of the product's."""
+        session = what.session if isinstance(what, Event) else None
+        with self.world.target.connect() as owner:
+            if session is None:
+                kill_all(owner)
+                return
+            pid = session.connection.connection.driver_connection.info.backend_pid
+            owner.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+
+def kill_all(owner: psycopg.Connection[Any]) -> None:
+    """End every session of the product on this database."""
+    owner.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND usename = %s", [WRITER]
+    )
+
+
+def run_and_die(world: World, boundary: Boundary) -> None:
+    """Body of a child: run, and be killed at *boundary*."""
+    counting = Counting(boundary, lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    with observing(counting):
+        world.run(RUN_ID, progress=counting.progress)
+
+
+def _raise(_: Event | Progress) -> None:
+    raise XminError("mssql_transaction.statement_failed", "A fault was injected here.")
+
+
+def sample(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
+    """The states of the default run.
+
+    :data:`REPEATED` reads of admission are tried first and last only. A raised error after a step is the error before the next one, so
+    the phase ``after`` is tried where something was made durable; the slower kinds take every fourth of the rest.
+    """
+    last: dict[str, int] = {}
+    for boundary in boundaries:
+        last[boundary.label] = max(last.get(boundary.label, 0), boundary.nth)
+    durable = ("transaction.commit", "stage.create", "stage.load", "audit.insert")
+    kept = [b for b in boundaries if b.label not in REPEATED or b.nth in (1, last[b.label])]
+    if kind == "lost_ack":
+        return [b for b in kept if b.label == "transaction.commit" and b.phase == "after"]
+    certain = [b for b in kept if b.label in durable]
+    others = [b for b in kept if b.label not in durable and (b.phase == "before" or b.label.startswith("progress."))]
+    return certain + (others if kind == "raised" else list(itertools.islice(others, 1, None, 4)))

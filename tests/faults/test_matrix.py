@@ -1,0 +1,70 @@
+"""0 divergent states: wherever a run is broken, target rows, head, checkpoint and receipt are all old or all new, and a retry is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+
+from tests.faults.matrix import Kind, Matrix, sample
+from tests.world import MODES, Setup
+
+SHARDS = 4
+
+
+@pytest.fixture
+def matrix(worlds: Setup, embedded_only: None) -> Iterator[Matrix]:
+    """Pending: one row to delete, one to reactivate, one to update, one to insert."""
+    world = worlds(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, code varchar(10) NOT NULL, qty integer, note text)",
+        "INSERT INTO orders SELECT g, 'c' || g, g, 'note ' || g FROM generate_series(1, 8) g",
+        reconciliation=MODES["timestamp_only"],
+    )
+    world.run()
+    world.source.run("DELETE FROM orders WHERE id = 1")
+    world.run()
+    world.source.run(
+        "DELETE FROM orders WHERE id = 2", "INSERT INTO orders VALUES (1, 'back', 1, NULL), (9, 'new', 9, '')", "UPDATE orders SET qty = 0 WHERE id = 3"
+    )
+    matrix = Matrix(world)
+    matrix.prepare()
+    yield matrix
+    matrix.drop()
+
+
+def attempt_all(matrix: Matrix, kind: Kind, states: list[object]) -> None:
+    """Try the states and print how many there were."""
+    for boundary in states:
+        matrix.attempt(boundary, kind)  # type: ignore[arg-type]
+    print(f"fault matrix, {kind}: {matrix.states[kind]} states of {len(matrix.boundaries)} boundaries; divergent states: {len(matrix.divergent)}")
+    assert states, "no boundary was found"
+    assert matrix.divergent == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_raised_error(matrix: Matrix, shard: int) -> None:
+    """An error before any step, or after a durable one, leaves everything old or everything new."""
+    attempt_all(matrix, "raised", sample(matrix.boundaries, "raised")[shard::SHARDS])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["session", "process", "lost_ack"])
+def test_killed_session_killed_process_lost_acknowledgement(matrix: Matrix, kind: Kind) -> None:
+    """A terminated backend, a SIGKILLed process and a commit whose answer is lost leave everything old or everything new."""
+    attempt_all(matrix, kind, sample(matrix.boundaries, kind))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_every_boundary(matrix: Matrix, kind: Kind) -> None:
+    """Every boundary, both phases, every kind."""
+    attempt_all(matrix, kind, [b for b in matrix.boundaries if kind != "lost_ack" or (b.label == "transaction.commit" and b.phase == "after")])
+
+
+def test_the_samples_cover_every_label(matrix: Matrix) -> None:
+    """No label of a run is left out of the default run."""
+    assert {b.label for b in sample(matrix.boundaries, "raised")} == {b.label for b in matrix.boundaries}
+    assert len([b for b in matrix.boundaries if b.label == "transaction.commit" and b.phase == "after"]) == 2
