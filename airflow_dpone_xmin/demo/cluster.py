@@ -31,7 +31,8 @@ _START_SECONDS = 60
 class EmbeddedCluster:
     """One PostgreSQL cluster; start it, use it, close it.
 
-    :param directory: existing or new directory for the data; a private temporary one when None. Removed by :meth:`close`.
+    :param directory: existing or new directory for the data; a private temporary one when None. Removed by :meth:`close`. Under root
+        the server runs as an unprivileged user, who must be able to reach it.
     :param settings: extra ``postgresql.conf`` settings, for example ``{"max_prepared_transactions": 8}``.
     :param fsync: False trades crash safety of the operating system (not of the process) for speed.
     :raises RuntimeError: when a PostgreSQL tool fails; the message holds its last lines.
@@ -49,6 +50,7 @@ class EmbeddedCluster:
             for path in (self._scratch, self.directory, self.socket):
                 path.mkdir(parents=True, exist_ok=True)
                 self._own(path)
+            self._require_reachable()
             if not (self.data / "PG_VERSION").exists():
                 self._initialise(settings or {}, fsync=fsync)
             self.start()
@@ -160,7 +162,8 @@ class EmbeddedCluster:
         self.tool("initdb", arguments)
         lines: dict[str, Any] = {"listen_addresses": "", "max_connections": 60, "shared_buffers": "128MB"}
         if not fsync:
-            lines |= {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+            # Commits stay synchronous: :meth:`kill` must not lose one.
+            lines |= {"fsync": "off", "full_page_writes": "off"}
         lines |= settings
         with (self.data / "postgresql.conf").open("a") as file:
             for name, value in lines.items():
@@ -193,6 +196,13 @@ class EmbeddedCluster:
         if self._owner is not None:
             os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
             path.chmod(0o700 if path == self.data else 0o755)
+
+    def _require_reachable(self) -> None:
+        if self._owner is None:
+            return
+        for parent in self.directory.absolute().parents:
+            if not parent.stat().st_mode & 0o001:
+                raise RuntimeError(f"The server runs as {_RUN_AS!r}, who cannot pass {parent}; choose another directory.")
 
     def _log_tail(self) -> str:
         try:

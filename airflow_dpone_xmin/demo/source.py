@@ -105,13 +105,14 @@ def change_a_day(cluster: EmbeddedCluster) -> None:
     """About one percent updated, a new day inserted, cancelled flights deleted, keys changed, one transaction rolled back."""
     run(
         cluster,
-        f"UPDATE public.{TABLE} SET arr_delay = coalesce(arr_delay, 0) + 1 WHERE (flight * 31 + day * 7 + month) % 100 = 0",
+        "UPDATE public.flights SET arr_delay = coalesce(arr_delay, 0) + 1 WHERE (flight * 31 + day * 7 + month) % 100 = 0",
         _NEXT_DAY.format(day=1),
-        f"DELETE FROM public.{TABLE} WHERE month = 6 AND dep_time IS NULL",
-        f"UPDATE public.{TABLE} SET flight = flight + 9000 WHERE month = 7 AND day = 4 AND carrier = 'AS'",
+        "CREATE TABLE public.cancelled AS SELECT * FROM public.flights WHERE month = 6 AND dep_time IS NULL",
+        "DELETE FROM public.flights WHERE month = 6 AND dep_time IS NULL",
+        "UPDATE public.flights SET flight = flight + 9000 WHERE month = 7 AND day = 4 AND carrier = 'AS'",
     )
     with cluster.connect(DATABASE, autocommit=False) as connection:
-        connection.execute(f"UPDATE public.{TABLE} SET dest = '???' WHERE month = 3")
+        connection.execute("UPDATE public.flights SET dest = 'XXX' WHERE month = 3")
         connection.rollback()
 
 
@@ -119,15 +120,26 @@ def change_a_day(cluster: EmbeddedCluster) -> None:
 def late_transaction(cluster: EmbeddedCluster) -> Iterator[psycopg.Connection[Any]]:
     """A transaction that writes now and commits whenever its holder calls ``commit()``."""
     with cluster.connect(DATABASE, autocommit=False) as connection:
-        connection.execute(_NEXT_DAY.format(day=2))
-        connection.execute(f"UPDATE public.{TABLE} SET tailnum = 'N00LATE'::varchar(6) WHERE month = 2 AND day = 29 - 1 AND carrier = 'VX'")
+        connection.execute(_NEXT_DAY.format(day=2))  # type: ignore[call-overload]
+        connection.execute("UPDATE public.flights SET tailnum = 'N0LATE' WHERE month = 2 AND carrier = 'VX'")
         yield connection
 
 
 def bring_back(cluster: EmbeddedCluster) -> None:
-    """Some of the deleted flights appear again, others change: reactivations and updates."""
+    """Deleted flights appear again, others change, others go: the target must reactivate, update and delete."""
     run(
         cluster,
-        f"INSERT INTO public.{TABLE} SELECT year, 6, day, NULL, sched_dep_time, NULL, NULL, sched_arr_time, NULL, carrier, flight, NULL, origin,"
-        f" dest, NULL, distance, hour, minute, time_hour FROM cancelled",
+        "INSERT INTO public.flights SELECT * FROM public.cancelled WHERE day <= 20",
+        "UPDATE public.flights SET dep_delay = coalesce(dep_delay, 0) - 1 WHERE month = 9 AND day = 1",
+        "DELETE FROM public.flights WHERE month = 11 AND dep_time IS NULL",
+    )
+
+
+def change_again(cluster: EmbeddedCluster) -> None:
+    """One more handful of changes, for the run whose acknowledgement is lost."""
+    run(
+        cluster,
+        _NEXT_DAY.format(day=3),
+        "UPDATE public.flights SET air_time = air_time + 1 WHERE month = 12 AND day = 24 AND air_time IS NOT NULL",
+        "DELETE FROM public.flights WHERE month = 12 AND day = 25 AND carrier = 'EV'",
     )

@@ -149,7 +149,6 @@ class _Run:
     def _probe(self, work: Work, doubt: CommitInDoubt) -> Receipt:
         """Lock, then look, in a new session; a cancelled run still wants to know."""
         self._keep_stages = True
-        self._session.close()
         try:
             fresh = self._engine.connect("target", cancel=Cancellation())
         except XminError as error:

@@ -35,7 +35,7 @@ def classification_pass(difference: Table, target: Table, keys: Stage, *, projec
     :param number: :data:`BEFORE` or :data:`AFTER`.
     """
     first = projection.key[0]
-    on_target, on_keys = target.c[first].is_not(None), keys.table.c[first].is_not(None)
+    on_target, on_keys = target.c[first].is_not(None), keys.rows.c[first].is_not(None)
     alive = active(target, mode)
     kind = case(
         (and_(on_target, on_keys, alive), _kind(MATCHED)),
@@ -47,12 +47,12 @@ def classification_pass(difference: Table, target: Table, keys: Stage, *, projec
     acted = and_(on_target, or_(and_(alive, ~on_keys), and_(~alive, on_keys))) if mode.soft else and_(on_target, ~on_keys)
     columns: list[Any] = [kind.label("kind")]
     columns += [case((acted, target.c[plan.name]), else_=null()).label(plan.name) for plan in projection.key_columns]
-    joined = target.outerjoin(keys.table, keys.matches(target), full=True)
+    joined = target.outerjoin(keys.rows, keys.matches(target), full=True)
     each = (
         select(*columns)
         .select_from(joined)
         .with_hint(target, PASS_HINT, "mssql")
-        .with_hint(keys.table, PASS_HINT, "mssql")
+        .with_hint(keys.rows, PASS_HINT, "mssql")
         .subquery("each_key")
     )
     grouped = [each.c.kind, *[each.c[name] for name in projection.key]]
@@ -69,10 +69,10 @@ def presence_pass(difference: Table, target: Table, rows: Stage, *, projection: 
     """
     absent = (
         select(_kind(number), _kind(ABSENT), *_nulls(projection), Count())
-        .select_from(rows.table.outerjoin(target, rows.matches(target)))
+        .select_from(rows.rows.outerjoin(target, rows.matches(target)))
         .where(target.c[projection.key[0]].is_(None))
         .with_hint(target, PASS_HINT, "mssql")
-        .with_hint(rows.table, PASS_HINT, "mssql")
+        .with_hint(rows.rows, PASS_HINT, "mssql")
     )
     present = (
         select(_kind(number), _kind(MATCHED), *_nulls(projection), Count())

@@ -85,13 +85,13 @@ class Actions:
         extra: dict[str, Any] = {LOAD_ID: self._load, LOADED_AT: self._now, UPDATED_AT: self._now, **alive}
         names = [plan.name for plan in self._projection.columns]
         present = exists(
-            select(1).select_from(target).where(rows.matches(target)).correlate(rows.table).with_hint(target, PASS_HINT, "mssql")
+            select(1).select_from(target).where(rows.matches(target)).correlate(rows.rows).with_hint(target, PASS_HINT, "mssql")
         )
         source = (
             select(*[rows.value(plan) for plan in self._projection.columns], *extra.values())
-            .select_from(rows.table)
+            .select_from(rows.rows)
             .where(~present)
-            .with_hint(rows.table, PASS_HINT, "mssql")
+            .with_hint(rows.rows, PASS_HINT, "mssql")
         )
         return insert(target).from_select([*names, *extra], source, include_defaults=False)
 
@@ -100,7 +100,7 @@ class Actions:
             update(self._target)
             .values(values)
             .where(and_(self._rows.matches(self._target), condition))
-            .with_hint(PASS_HINT, self._target, "mssql")
+            .with_hint(PASS_HINT, self._rows.rows, "mssql")
         )
 
     def _values(self) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def finalize(engine: Engine, session: Session, catalog: Catalog, work: Work) -> 
     :returns: the new receipt, or the one that an earlier attempt of this invocation committed.
     :raises XminError: guards, ``reconcile.*``, ``checkpoint.conflict``, ``target_ownership.conflict`` and the engine's codes, after
         the rollback.
-    :raises CommitInDoubt: the outcome must be probed.
+    :raises CommitInDoubt: the outcome must be probed in a new session; this one is closed.
     """
     target = target_table(work.route.layout.target.name, work.envelope.projection, work.route.delete_mode)
     engine.begin_exclusive(session, resource=work.resource, tables=[target], timeout=work.route.target_lock_timeout)
@@ -101,6 +101,8 @@ def finalize(engine: Engine, session: Session, catalog: Catalog, work: Work) -> 
         _commit(engine, session, work)
         return receipt
     except CommitInDoubt:
+        # The lock may go only when the outcome is known, and the server knows it once the session has ended.
+        session.close()
         raise
     except BaseException:
         engine.rollback(session)

@@ -30,7 +30,7 @@ from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (re
 from airflow_dpone_xmin.target.engine import Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts
 from airflow_dpone_xmin.target.mssql_driver import bulk_connection, odbc_url, require_pyodbc
-from airflow_dpone_xmin.target.session import Session, observe
+from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
 
@@ -77,9 +77,10 @@ class MssqlEngine:
         translation = {logical: _dotted(self.namespace(logical)) for logical in (TARGET, TARGET_DBO, STAGING, STATE)}
         connection = connection.execution_options(schema_translate_map=translation, preserve_rowcount=True)
         session = Session(connection, translate=self.translate, cancel=cancel, interrupt=_interrupt)
-        session.command("session.pins", _PINS)
-        session.command("session.pins", "SET NUMERIC_ROUNDABORT OFF")
-        session.command("session.pins", "SET NOCOUNT OFF")
+        with closing_on_error(session):
+            session.command("session.pins", _PINS)
+            session.command("session.pins", "SET NUMERIC_ROUNDABORT OFF")
+            session.command("session.pins", "SET NOCOUNT OFF")
         return session
 
     def _pool(self, role: Role) -> Pool:
@@ -121,17 +122,11 @@ class MssqlEngine:
 
     def rollback(self, session: Session) -> None:
         """Roll back if a transaction is open."""
-        try:
-            session.connection.exec_driver_sql("IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION")
-        except DBAPIError:
-            session.connection.invalidate()
+        session.quietly(text("IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION"))
 
     def release(self, session: Session, *, resource: str) -> None:
         """A transaction's lock ended with it; a session's lease is given back."""
-        try:
-            session.connection.execute(queries.RELEASE_LEASE, {"resource": resource})
-        except DBAPIError:
-            session.connection.invalidate()
+        session.quietly(queries.RELEASE_LEASE, {"resource": resource})
 
     def take_lease(self, session: Session, *, resource: str) -> None:
         """A session application lock, without waiting."""

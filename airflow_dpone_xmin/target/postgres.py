@@ -25,7 +25,7 @@ from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.engine import Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts
-from airflow_dpone_xmin.target.session import Session, observe
+from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
 
@@ -71,7 +71,8 @@ class PostgresEngine:
         translation = {logical: self.namespace(logical).schema for logical in (TARGET, TARGET_DBO, STAGING, STATE)}
         connection = connection.execution_options(schema_translate_map=translation, preserve_rowcount=True)
         session = Session(connection, translate=self.translate, cancel=cancel, interrupt=lambda driver, _: driver.cancel_safe(timeout=5.0))
-        session.command("session.pins", "SET TIME ZONE 'UTC'")
+        with closing_on_error(session):
+            session.command("session.pins", "SET TIME ZONE 'UTC'")
         return session
 
     def begin_exclusive(self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float) -> None:
@@ -100,17 +101,11 @@ class PostgresEngine:
 
     def rollback(self, session: Session) -> None:
         """Roll back if a transaction is open."""
-        try:
-            session.connection.exec_driver_sql("ROLLBACK")
-        except DBAPIError:
-            session.connection.invalidate()
+        session.quietly(text("ROLLBACK"))
 
     def release(self, session: Session, *, resource: str) -> None:
         """Give the advisory lock back."""
-        try:
-            session.connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _advisory_key(resource)})
-        except DBAPIError:
-            session.connection.invalidate()
+        session.quietly(text("SELECT pg_advisory_unlock(:key)"), {"key": _advisory_key(resource)})
 
     def take_lease(self, session: Session, *, resource: str) -> None:
         """Try the advisory lock once."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Executable, event, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
@@ -100,6 +100,19 @@ class Session:
         """Run an engine's own control statement, such as BEGIN."""
         return self.execute(label, text(sql), params)
 
+    def quietly(self, statement: Executable, params: Mapping[str, Any] | None = None) -> None:
+        """Run a clean-up statement; never raises. Where it cannot run the connection is ended, and the server cleans up by itself."""
+        if self._ended:
+            return
+        try:
+            self.connection.execute(statement, params or {})
+        except SQLAlchemyError:
+            self.connection.invalidate()
+
+    @property
+    def _ended(self) -> bool:
+        return self.connection.closed or self.connection.invalidated
+
     def close(self) -> None:
         """Close the connection; an open transaction rolls back."""
         self._unregister()
@@ -114,6 +127,9 @@ class Session:
     @contextmanager
     def _step(self, label: str, statement: Executable) -> Iterator[None]:
         self._cancel.check()
+        if self._ended:
+            # SQLAlchemy would connect again: a lease or a transaction would be gone without a word.
+            raise XminError("mssql_transaction.connection_lost", f"The session ended before step {label}.", details={"step": label})
         with observe(label, statement, self):
             try:
                 yield
@@ -129,3 +145,13 @@ class Session:
         if cursor.description is None:
             while cursor.nextset():
                 pass
+
+
+@contextmanager
+def closing_on_error(session: Session) -> Iterator[None]:
+    """Close a session whose set-up fails, instead of leaving it to the garbage collector."""
+    try:
+        yield
+    except BaseException:
+        session.close()
+        raise

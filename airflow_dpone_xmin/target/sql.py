@@ -109,9 +109,11 @@ class _Planned(FunctionElement[Any]):
 
 
 class Differs(_Planned):
-    """Whether two values differ to the byte, whatever a collation says; NULL is a value."""
+    """Whether two values differ to the byte, whatever a collation says; NULL is a value.
 
-    type = Boolean()
+    A condition, not a value: SQL Server has no boolean values, and SQLAlchemy would compare a Boolean with 1.
+    """
+
     inherit_cache = False
     name = "differs"
 

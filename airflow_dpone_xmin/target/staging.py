@@ -234,10 +234,10 @@ def _prove_keys(session: Session, stage: Stage) -> None:
 
 def _prove_subset(session: Session, rows: Stage, keys: Stage) -> None:
     """Every delta row's key is in the key snapshot: both came from one snapshot."""
-    match = [rows.table.c[name] == keys.table.c[name] for name in rows.key]
+    match = [rows.rows.c[name] == keys.rows.c[name] for name in rows.key]
     orphans = session.scalar(
         "stage.subset",
-        select(Count()).select_from(rows.table).where(~exists(select(1).select_from(keys.table).where(*match))),
+        select(Count()).select_from(rows.rows).where(~exists(select(1).select_from(keys.rows).where(*match))),
     )
     if orphans:
         raise XminError("staging.proof_failed", "The delta holds keys that its own key snapshot lacks.", details={"rows": int(orphans)})

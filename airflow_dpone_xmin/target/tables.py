@@ -49,16 +49,19 @@ def active(table: Table, mode: DeleteMode) -> ColumnElement[bool]:
 class Stage:
     """One staging table: a heap until loaded, then uniquely indexed on the key.
 
+    :param table: for DDL.
+    :param rows: the same table under a short name, for statements.
     :param columns: the plans of its columns in artifact order.
     """
 
     table: Table
+    rows: Any
     columns: tuple[ColumnPlan, ...]
     key: tuple[str, ...]
 
     def value(self, plan: ColumnPlan) -> ColumnElement[Any]:
         """The staged column as the target's type."""
-        return wire(plan, self.table.c[plan.name])
+        return wire(plan, self.rows.c[plan.name])
 
     def matches(self, other: Table) -> ColumnElement[bool]:
         """Key equality with another table that carries target-typed key columns."""
@@ -77,7 +80,7 @@ def stage_table(load_id: UUID, suffix: str, *, columns: tuple[ColumnPlan, ...], 
         *[Column(plan.name, Physical(plan, staged=True), nullable=not plan.key, autoincrement=False) for plan in columns],
         schema=STAGING,
     )
-    return Stage(table=table, columns=columns, key=key)
+    return Stage(table=table, rows=table.alias(f"staged_{suffix}"), columns=columns, key=key)
 
 
 def difference_table(name: str, projection: Projection) -> Table:

@@ -131,7 +131,7 @@ class Matrix:
         self.world.target.cluster.drop_database(self.template)
 
     # ---- looking ----------------------------------------------------------------------------------------------------------
-    def position(self) -> Position:
+    def position(self, name: str = "") -> Position:
         """The state once no session of the product is left."""
         world = self.world
         with world.target.connect() as owner:
@@ -143,7 +143,7 @@ class Matrix:
                     break
                 owner.execute("SELECT pg_sleep(0.02)")
             else:
-                raise AssertionError("sessions of the product are left on the target")
+                raise AssertionError(f"{name}: sessions of the product are left on the target")
 
             def read(query: str) -> tuple[Any, ...]:
                 return tuple(tuple(row) for row in owner.execute(query).fetchall())
@@ -178,7 +178,7 @@ class Matrix:
         error = self._in_child(boundary) if kind == "process" else self._here(boundary, kind)
         if error is not None and not isinstance(error, XminError):
             raise AssertionError(f"{name}: {type(error).__name__} instead of a typed error") from error
-        left = self.position()
+        left = self.position(name)
         self.states[kind] += 1
         if left != self.old and not self.is_new(left):
             self.divergent.append(name)
@@ -187,6 +187,8 @@ class Matrix:
         assert (outcome.status == "replayed") is (left != self.old), f"{name}: a retry of a committed run answers from its receipt"
         if not self.is_new(self.position()):
             self.divergent.append(f"{name}, after its retry")
+        if outcome.status == "replayed":
+            self.world.run()  # a replay moves nothing; the next run sweeps
         assert self.world.staged() == [], f"{name}: staging tables are left"
         assert not self.world.work_dir.exists() or list(self.world.work_dir.iterdir()) == [], f"{name}: a work directory is left"
 

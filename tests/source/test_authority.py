@@ -151,7 +151,8 @@ def test_a_standby_and_its_promotion(pair: tuple[EmbeddedCluster, EmbeddedCluste
     with standby.connect() as promoted:
         promoted.execute("SELECT pg_promote()")
         promoted.execute("CHECKPOINT")
-        db = on(standby, tmp_path / "s", promoted)
+        db = on(standby, tmp_path / "promoted", promoted)
+        db.work.mkdir()
         # The physical profile looks at the timeline first; the catalog profile sees the recovery role only.
         assert "timeline_mismatch" in str(refuse_code(db, signed))
         rotated = db.authority(version=1)

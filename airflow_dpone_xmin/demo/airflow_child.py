@@ -1,0 +1,150 @@
+"""The demo's Airflow: one warm interpreter that forks a process per DAG run, as Airflow's executors do for their tasks.
+
+It speaks JSON lines with its parent: a command in on stdin, events out on the stream that stdout was; whatever Airflow prints goes to the
+log file. Only the fault of a command is not Airflow's own: it kills the process that runs the task, with SIGKILL, at a point of the
+target's transaction. Run as ``python -m airflow_dpone_xmin.demo.airflow_child LOGFILE``. Imports Airflow and the target's observers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any, TextIO
+
+FAULTS = {"before_commit": "before", "after_commit": "after"}
+_FIRST_RUN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Channel:
+    """The parent's end of the conversation."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def send(self, event: str, **facts: Any) -> None:
+        """Write one JSON line."""
+        self._stream.write(json.dumps({"event": event, **facts}) + "\n")
+        self._stream.flush()
+
+
+class ProgressHandler(logging.Handler):
+    """Hands the operator's progress records on to the parent."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(level=logging.DEBUG)
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send what the operator attached to the record."""
+        progress = getattr(record, "dpone_progress", None)
+        if progress is not None:
+            self._channel.send("progress", name=progress.event, rows=progress.rows, bytes=progress.bytes, seconds=progress.seconds)
+
+
+def main(log_file: str) -> None:
+    """Warm up, then serve commands until stdin ends."""
+    channel = Channel(_redirect(log_file))
+    _warm_up()
+    channel.send("ready")
+    for line in sys.stdin:
+        command = json.loads(line)
+        started = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            _run_and_exit(command, channel)
+        _, status = os.waitpid(pid, 0)
+        channel.send("ended", signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None, seconds=time.monotonic() - started)
+
+
+def _redirect(log_file: str) -> TextIO:
+    """Give stdout and stderr to the log file; returns what stdout was."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    return channel
+
+
+def _warm_up() -> None:
+    """Create the metadata database and do the slow imports and constructions once; starts no thread, so that forking is safe."""
+    from airflow import settings
+    from airflow.sdk.execution_time import supervisor
+    from airflow.utils.db import initdb
+
+    initdb()
+    api = supervisor.in_process_api_server()
+    for part in api.app.routes:  # cadwyn generates its versions at the first request otherwise: seconds in every process
+        initialize = getattr(getattr(part, "app", None), "_cadwyn_initialize", None)
+        if initialize is not None:
+            initialize()
+    initialize = getattr(api.app, "_cadwyn_initialize", None)
+    if initialize is not None:
+        initialize()
+
+    import airflow_dpone_xmin.demo.dags.flights
+    import airflow_dpone_xmin.hooks.endpoints
+    import airflow_dpone_xmin.hooks.mssql
+    import airflow_dpone_xmin.hooks.postgres
+    import airflow_dpone_xmin.operators.summary
+    import airflow_dpone_xmin.registry.load
+    import airflow_dpone_xmin.runtime.reconcile
+    import airflow_dpone_xmin.target.postgres  # noqa: F401
+
+    settings.dispose_orm(do_log=False)  # a connection must not cross a fork
+
+
+def _run_and_exit(command: dict[str, Any], channel: Channel) -> None:
+    code = 1
+    try:
+        _run(command, channel)
+        code = 0
+    except BaseException:
+        logging.getLogger(__name__).exception("the demo's run failed")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(command: dict[str, Any], channel: Channel) -> None:
+    """Run the DAG once. The same number is the same DAG run: run id, logical date and run date are pinned."""
+    from airflow import settings
+
+    from airflow_dpone_xmin.demo.dags.flights import dag
+
+    settings.configure_orm()
+    logger = logging.getLogger("airflow_dpone_xmin.operators.reconcile")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(ProgressHandler(channel))
+    if command.get("fault"):
+        _install_fault(FAULTS[command["fault"]])
+    when = _FIRST_RUN + timedelta(days=int(command["run"]))
+    run = dag.test(run_after=when, logical_date=when)
+    (instance,) = run.get_task_instances()
+    summary = instance.xcom_pull(task_ids=instance.task_id) if run.state == "success" else None
+    channel.send("result", state=str(run.state), run_id=run.run_id, summary=summary)
+
+
+def _install_fault(phase: str) -> None:
+    """Kill this process around the COMMIT that follows the target's DML."""
+    from airflow_dpone_xmin.target import session
+
+    seen: list[str] = []
+
+    def observer(event: session.Event) -> None:
+        if event.label.startswith("finalize."):
+            seen.append(event.label)
+        if seen and event.label == "transaction.commit" and event.phase == phase:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    session.OBSERVERS.append(observer)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,168 @@
+"""The projection fingerprint, one ingredient at a time: what can change content without changing xmin changes it, nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_dpone_xmin.contracts.envelope import Payload
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.source.describe import describe
+from tests.source.support import SourceDb, after, rows_of
+
+SETUP = [
+    "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+    "CREATE DOMAIN small AS int CHECK (VALUE < 10)",
+    "CREATE DOMAIN inner_d AS mood",
+    "CREATE TYPE pair AS (a int, b inner_d)",
+    """CREATE TABLE t (
+        id int NOT NULL, v varchar(10), m mood, d small, p pair, a mood[], r int4range,
+        g int GENERATED ALWAYS AS (id + 1) STORED, h int GENERATED ALWAYS AS (id + 1) VIRTUAL, PRIMARY KEY (id))""",
+    "INSERT INTO t (id, v, m) VALUES (1, 'x', 'ok')",
+]
+STRINGS = frozenset(["m", "d", "p", "a", "r"])
+
+
+@pytest.fixture
+def db(source_db: SourceDb) -> SourceDb:
+    source_db.run(*SETUP)
+    source_db.grant()
+    return source_db
+
+
+def fingerprint(db: SourceDb) -> bytes:
+    described = describe(db.endpoint, db.request(string_columns=STRINGS))
+    assert described.findings == ()
+    assert described.projection is not None
+    return described.projection.fingerprint
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'",
+        "ALTER TYPE mood ADD VALUE 'great'",
+        "ALTER TABLE t ADD COLUMN w int DEFAULT 5",
+        "ALTER TABLE t ADD COLUMN w int",
+        "ALTER TABLE t RENAME COLUMN v TO w",
+        "ALTER TABLE t ALTER COLUMN v TYPE varchar(20)",
+        'ALTER TABLE t ALTER COLUMN v TYPE varchar(10) COLLATE "C"',
+        "ALTER TABLE t ALTER COLUMN v SET NOT NULL",
+        "ALTER TABLE t DROP COLUMN v",
+        "ALTER TABLE t ALTER COLUMN h SET EXPRESSION AS (id + 2)",
+        "ALTER TABLE t ALTER COLUMN g SET EXPRESSION AS (id + 2)",
+        "ALTER TABLE t ALTER COLUMN g DROP EXPRESSION",
+        "ALTER DOMAIN small DROP CONSTRAINT small_check",
+        "ALTER DOMAIN small ADD CONSTRAINT more CHECK (VALUE > -5)",
+        "ALTER TYPE mood RENAME TO humour",
+        "ALTER TYPE pair RENAME ATTRIBUTE a TO z",
+        "ALTER TYPE pair ADD ATTRIBUTE c text",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey",
+        "ALTER TABLE t ADD UNIQUE (id) INCLUDE (v)",
+    ],
+)
+def test_what_changes_content_changes_the_fingerprint(db: SourceDb, ddl: str) -> None:
+    before = fingerprint(db)
+    assert fingerprint(db) == before
+    db.run(ddl)
+    assert fingerprint(db) != before
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "INSERT INTO t (id) VALUES (2)",
+        "VACUUM (FULL, FREEZE) t",
+        "ANALYZE t",
+        "CREATE INDEX ON t (v)",
+        "CREATE UNIQUE INDEX ON t (v)",
+        "CREATE UNIQUE INDEX ON t (id) WHERE id > 5",
+        "ALTER TABLE t ALTER COLUMN v SET DEFAULT 'x'",
+        "ALTER TABLE t SET (fillfactor = 50)",
+        "ALTER TABLE t RENAME CONSTRAINT t_pkey TO other",
+        "COMMENT ON TABLE t IS 'x'",
+        "CREATE TYPE unrelated AS ENUM ('a')",
+        "ALTER TABLE t ADD CHECK (id > 0)",
+    ],
+)
+def test_what_does_not_does_not(db: SourceDb, ddl: str) -> None:
+    before = fingerprint(db)
+    db.run(ddl)
+    assert fingerprint(db) == before
+
+
+def test_partitions_are_part_of_it(source_db: SourceDb) -> None:
+    db = source_db
+    db.run(
+        "CREATE TABLE t (id int PRIMARY KEY, m int, d int, p int, a int, r int) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id)",
+    )
+    db.grant()
+    seen = [fingerprint(db)]
+    for ddl in (
+        "CREATE TABLE t2a PARTITION OF t2 FOR VALUES FROM (10) TO (15)",
+        "ALTER TABLE t ADD COLUMN w int DEFAULT 1",
+        "ALTER TABLE t DETACH PARTITION t1",
+    ):
+        db.run(ddl)
+        seen.append(fingerprint(db))
+    db.run("CREATE TABLE t3 PARTITION OF t2 FOR VALUES FROM (15) TO (20) PARTITION BY RANGE (id)")
+    assert fingerprint(db) == seen[-1]  # no leaf, no rows
+    assert len(set(seen)) == len(seen)
+
+
+def test_renamed_enum_label_makes_the_payload_full(db: SourceDb) -> None:
+    first = db.extract(db.request(string_columns=STRINGS))
+    db.run("ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'")
+    second = db.extract(db.request(string_columns=STRINGS), after(first))
+    assert (second.payload, second.reason) == (Payload.FULL, "projection_changed")
+    assert [row["m"] for row in rows_of(second)] == ["fine"]
+
+
+def test_a_not_null_that_is_not_validated_may_still_hide_nulls(source_db: SourceDb) -> None:
+    source_db.run("CREATE TABLE t (id int)", "INSERT INTO t VALUES (NULL)", "ALTER TABLE t ADD CONSTRAINT n NOT NULL id NOT VALID")
+    source_db.grant()
+    with pytest.raises(XminError) as caught:
+        source_db.extract()
+    assert caught.value.code == "DPONE_KEY_INVALID"
+
+
+def test_dropped_columns_leave_gaps(source_db: SourceDb) -> None:
+    source_db.run("CREATE TABLE t (gone int, id int PRIMARY KEY, also text, v text)", "ALTER TABLE t DROP COLUMN gone, DROP COLUMN also")
+    source_db.run("INSERT INTO t VALUES (1, 'x')")
+    source_db.grant()
+    envelope = source_db.extract()
+    assert rows_of(envelope) == [{"id": 1, "v": "x"}]
+    assert [column.ordinal for column in envelope.projection.columns] == [0, 1]
+
+
+def test_all_problems_are_found_at_once(source_db: SourceDb) -> None:
+    source_db.run("CREATE UNLOGGED TABLE t (id int, n numeric)", "ALTER TABLE t ENABLE ROW LEVEL SECURITY")
+    source_db.run(f"GRANT SELECT (id) ON t TO {source_db.reader}")
+    described = describe(source_db.endpoint, source_db.request())
+    assert [error.code for error in described.findings] == [
+        "postgres_source.permission_denied",
+        "DPONE_RELATION_UNSUPPORTED",
+        "postgres_source.row_security",
+        "DPONE_TYPE_UNSUPPORTED",
+    ]
+    assert described.missing_grants == ("SELECT (xmin, n) on public.t",)
+    assert described.projection is None
+    assert described.horizons is not None
+
+
+def test_a_healthy_source_has_no_findings(db: SourceDb) -> None:
+    described = describe(db.endpoint, db.request(string_columns=STRINGS))
+    assert (described.findings, described.missing_grants, described.partitioned, described.standby) == ((), (), False, False)
+    assert described.identity.relation == "t"
+    assert all(row.ok for row in described.pins)
+
+
+def test_a_missing_relation_is_described(db: SourceDb) -> None:
+    request = db.request(string_columns=STRINGS)
+    db.run("DROP TABLE t")
+    described = describe(db.endpoint, request)
+    assert [error.code for error in described.findings] == [
+        "postgres_source.relation_missing",
+        "postgres_source_authority.relation_mismatch",
+    ]
