@@ -26,6 +26,12 @@ from psycopg import sql
 SUPERUSER = "postgres"
 _RUN_AS = "nobody"
 _START_SECONDS = 60
+#: Waits for a word from the owner; when the pipe ends without one, the owner is dead and the server must not outlive it.
+_WATCHDOG = """
+read -r word && exit 0
+pid=$(head -n 1 "$1/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid" 2>/dev/null && sleep 1
+rm -rf "$2" "$3"
+"""
 
 
 class EmbeddedCluster:
@@ -42,6 +48,7 @@ class EmbeddedCluster:
         # The socket's path may have 107 bytes at most, so it never lives below a caller's directory.
         self._scratch = Path(tempfile.mkdtemp(prefix="dpx"))
         self._owner = pwd.getpwnam(_RUN_AS) if os.geteuid() == 0 else None
+        self._watchdog: subprocess.Popen[str] | None = None
         self.directory = directory or self._scratch / "c"
         self.data = self.directory / "data"
         self.socket = self._scratch / "s"
@@ -51,6 +58,7 @@ class EmbeddedCluster:
                 path.mkdir(parents=True, exist_ok=True)
                 self._own(path)
             self._require_reachable()
+            self._watch()
             if not (self.data / "PG_VERSION").exists():
                 self._initialise(settings or {}, fsync=fsync)
             self.start()
@@ -82,6 +90,9 @@ class EmbeddedCluster:
             self._force()
         shutil.rmtree(self.directory, ignore_errors=True)
         shutil.rmtree(self._scratch, ignore_errors=True)
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is not None:
+            watchdog.communicate("done\n")
 
     def __enter__(self) -> EmbeddedCluster:
         return self
@@ -203,6 +214,14 @@ class EmbeddedCluster:
         for parent in self.directory.absolute().parents:
             if not parent.stat().st_mode & 0o001:
                 raise RuntimeError(f"The server runs as {_RUN_AS!r}, who cannot pass {parent}; choose another directory.")
+
+    def _watch(self) -> None:
+        command = ["/bin/sh", "-c", _WATCHDOG, "dpone-xmin-watchdog", str(self.data), str(self.directory), str(self._scratch)]
+        quiet = subprocess.DEVNULL
+        # A session of its own: Ctrl-C reaches the owner, who closes in order.
+        self._watchdog = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, text=True, cwd="/", start_new_session=True
+        )
 
     def _log_tail(self) -> str:
         try:

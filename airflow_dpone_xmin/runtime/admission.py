@@ -96,7 +96,7 @@ def resolve_identity(engine: Engine, session: Session, catalog: Catalog, route: 
     :raises XminError: ``target_identity.*``, ``DPONE_TARGET_UNSUPPORTED``.
     """
     target = route.layout.target
-    facts = engine.describe(session, target)
+    facts = engine.describe(session, target.namespace, [target.name]).get(target.name)
     if facts is None:
         raise XminError(
             "DPONE_TARGET_UNSUPPORTED", f"{target.display} is missing, invisible or not a table.", details={"target": target.display}

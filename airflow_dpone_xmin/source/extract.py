@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -58,7 +59,12 @@ def extract(
         ``run.cancelled``. No artifact is left then.
     """
 
+    def discard() -> None:
+        for kind in ("rows", "keys"):
+            _file(request, kind).unlink(missing_ok=True)
+
     def work(boundary: Boundary) -> Envelope:
+        discard()  # what an attempt on another state of the relation wrote
         if accept is not None:
             accept(boundary.projection)
         window = decide_window(
@@ -71,7 +77,11 @@ def extract(
         )
         return _extract_window(boundary, window, progress)
 
-    return within_boundary(endpoint, request, work, progress=progress, cancel=cancel)
+    try:
+        return within_boundary(endpoint, request, work, progress=progress, cancel=cancel)
+    except BaseException:
+        discard()
+        raise
 
 
 def extraction_sql(request: SourceRequest, projection: Projection, window: Window, *, partitioned: bool = False) -> dict[str, str]:
@@ -114,20 +124,12 @@ def delta_predicate(window: DeltaWindow, *, xmin: sql.Composable = _XMIN) -> sql
 # ---- details --------------------------------------------------------------------------------------------------------------
 def _extract_window(boundary: Boundary, window: Window, progress: Listener) -> Envelope:
     projection, request = boundary.projection, boundary.request
-    with_keys = window.payload is Payload.DELTA and request.with_keys
-    files = [request.work_dir / name for name in ("rows.arrow", "keys.arrow")]
-    try:
-        rows = _write(
-            boundary, rows_query(boundary.table, projection, window), projection.columns, "rows", progress, frozen=window.delta is not None
-        )
-        keys = None
-        if with_keys:
-            keys = _write(boundary, keys_query(boundary.table, projection), projection.key_columns, "keys", progress)
-        boundary.require_unchanged()
-    except BaseException:
-        for file in files:
-            file.unlink(missing_ok=True)
-        raise
+    rows = _write(
+        boundary, rows_query(boundary.table, projection, window), projection.columns, "rows", progress, frozen=window.delta is not None
+    )
+    keys = None
+    if window.payload is Payload.DELTA and request.with_keys:
+        keys = _write(boundary, keys_query(boundary.table, projection), projection.key_columns, "keys", progress)
     pin = request.authority.relations[request.relation_key]
     return Envelope(
         source=SourceIdentity(request.identity.entry, boundary.observed.database, pin.schema_name, pin.relation),
@@ -158,7 +160,7 @@ def _write(
     ticker = _Ticker(progress)
     # Keys compress to a fraction at no measurable cost; whole rows do not.
     compression: Literal["zstd"] | None = "zstd" if kind == "keys" else None
-    path = boundary.request.work_dir / f"{kind}.arrow"
+    path = _file(boundary.request, kind)
     with boundary.session.stream(query) as (schema, batches):
         plain = pa.schema([pa.field(column.name, schema.field(index).type) for index, column in enumerate(columns)])
         with ArtifactWriter(path, plain, compression=compression, min_free_bytes=boundary.request.min_free_bytes) as writer:
@@ -173,6 +175,10 @@ def _write(
     event = "POSTGRES_COPY_COMPLETE" if kind == "rows" else "POSTGRES_KEYS_COMPLETE"
     progress(Progress(event, rows=artifact.rows, bytes=artifact.size, seconds=ticker.seconds))
     return artifact
+
+
+def _file(request: SourceRequest, kind: str) -> Path:
+    return request.work_dir / f"{kind}.arrow"
 
 
 @dataclass(slots=True)

@@ -63,7 +63,8 @@ _CONNECT_DENIED = re.compile(r"permission denied for database|CONNECT privilege"
 def conninfo_of(endpoint: Endpoint) -> str:
     """The endpoint as a connection string of libpq, composed by psycopg; ``extra`` options that libpq does not know are left out."""
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
-    options = {name: str(value) for name, value in endpoint.extra.items() if name in known and value is not None}
+    given_options = {name: value for name, value in endpoint.extra.items() if name in known and value is not None}
+    options = {name: str(int(value)) if isinstance(value, bool) else str(value) for name, value in given_options.items()}
     named = {
         "host": endpoint.host,
         "port": endpoint.port,
@@ -95,8 +96,6 @@ class Session:
             self._connection = adbc.connect(conninfo_of(endpoint), autocommit=True)
         except adbc.Error as error:
             raise self._connect_error(error) from None
-        except ValueError:
-            raise XminError("DPONE_CONNECTION_UNRESOLVED", f"The connection options of {endpoint.entry!r} are not valid.") from None
         self._unregister = self._cancel.on_cancel(self._interrupt)
 
     def limit(self, seconds: float) -> None:
@@ -221,7 +220,8 @@ class Session:
         )
 
     def _connect_error(self, error: Exception) -> XminError:
-        text = str(error)
+        # What follows the address, which could hold any word.
+        text = re.split(r'(?:port \d+|socket "[^"]*") failed: ', str(error))[-1]
         if _DATABASE_MISSING.search(text):
             return XminError(
                 "postgres_source.unreachable",

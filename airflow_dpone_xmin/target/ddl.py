@@ -166,9 +166,13 @@ def render_route(
 def verify_catalog(engine: Engine, session: Session, catalog: Catalog) -> list[str]:
     """Differences between the live catalog and this version's, as readable sentences; empty when exact."""
     differences: list[str] = []
+    live = {
+        logical: engine.describe(session, engine.namespace(logical), [table.name for table in tables])
+        for logical, tables in ((STATE, catalog.state_tables), (TARGET_DBO, catalog.target_tables))
+    }
     for table in (*catalog.state_tables, *catalog.target_tables):
         name = TableName(engine.namespace(str(table.schema)), table.name)
-        facts = engine.describe(session, name)
+        facts = live[str(table.schema)].get(table.name)
         if facts is None:
             differences.append(f"{name.display}: the table is missing or invisible")
             continue

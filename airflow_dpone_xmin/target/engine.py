@@ -15,7 +15,7 @@ from sqlalchemy import Dialect, Table
 
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Projection
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.contracts.route import Layout, Namespace
 from airflow_dpone_xmin.target.facts import ObservedDatabase, SessionFacts, TableFacts
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.tables import Stage
@@ -88,8 +88,8 @@ class Engine(Protocol):
         """The live database of that name, or None; :raises XminError: metadata permission denied."""
         ...
 
-    def describe(self, session: Session, table: TableName) -> TableFacts | None:
-        """The live table, or None when it is missing, not a table, or invisible."""
+    def describe(self, session: Session, namespace: Namespace, names: Sequence[str]) -> dict[str, TableFacts]:
+        """The live tables by name; one that is missing, not a table, or invisible has no entry."""
         ...
 
     def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 
@@ -42,6 +45,37 @@ class TableFacts:
     def column(self, name: str) -> ColumnFacts | None:
         """The column of exactly that name."""
         return next((column for column in self.columns if column.name == name), None)
+
+
+def assemble(
+    tables: Iterable[tuple[str, int]],
+    *,
+    columns: Iterable[tuple[int, ColumnFacts]],
+    indexes: Iterable[tuple[int, IndexFacts]],
+    others: Iterable[tuple[int, str, str]],
+) -> dict[str, TableFacts]:
+    """Facts per table name from four catalog queries.
+
+    :param tables: (name, object id).
+    :param others: (object id, ``trigger`` | ``foreign_key`` | ``check``, name).
+    """
+    parts: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for oid, column in columns:
+        parts[oid]["column"].append(column)
+    for oid, index in indexes:
+        parts[oid]["index"].append(index)
+    for oid, kind, name in others:
+        parts[oid][kind].append(name)
+    return {
+        name: TableFacts(
+            columns=tuple(parts[oid]["column"]),
+            indexes=tuple(parts[oid]["index"]),
+            triggers=tuple(parts[oid]["trigger"]),
+            foreign_keys=tuple(parts[oid]["foreign_key"]),
+            checks=tuple(parts[oid]["check"]),
+        )
+        for name, oid in tables
+    }
 
 
 @dataclass(frozen=True, slots=True)

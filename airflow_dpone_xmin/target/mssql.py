@@ -24,11 +24,11 @@ from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.contracts.route import Layout, Namespace
 from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.engine import Role
-from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts
+from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
 from airflow_dpone_xmin.target.mssql_driver import bulk_connection, odbc_url, require_pyodbc
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO
@@ -161,41 +161,34 @@ class MssqlEngine:
             has_access=row[6] == 1,
         )
 
-    def describe(self, session: Session, table: TableName) -> TableFacts | None:
-        """Columns, indexes, triggers and constraints from the catalog views of the table's own database."""
-        at = {"schema": table.namespace.schema, "name": table.name}
-        database = self.dialect.identifier_preparer.quote(table.namespace.database)
-        object_id = session.scalar("describe.table", text(queries.TABLE.format(db=database)), at)
-        if object_id is None:
-            return None
-        by = {"oid": object_id}
-        columns = session.rows("describe.columns", text(queries.COLUMNS.format(db=database)), by)
-        parts = session.rows("describe.indexes", text(queries.INDEXES.format(db=database)), by)
-        others = session.rows("describe.constraints", text(queries.OTHERS.format(db=database)), by)
-        return TableFacts(
-            columns=tuple(
-                ColumnFacts(row[0], queries.type_text(row[1], row[2], row[3], row[4]), bool(row[5]), row[6], bool(row[7]), bool(row[8]))
-                for row in columns
-            ),
+    def describe(self, session: Session, namespace: Namespace, names: Sequence[str]) -> dict[str, TableFacts]:
+        """Columns, indexes, triggers and constraints from the catalog views of the tables' own database."""
+        database = self._quote(namespace.database)
+        tables = session.rows(
+            "describe.tables", queries.of_names(queries.TABLES, database), {"schema": namespace.schema, "names": list(names)}
+        )
+        if not tables:
+            return {}
+        by = {"oids": [row[1] for row in tables]}
+        columns = session.rows("describe.columns", queries.of_objects(queries.COLUMNS, database), by)
+        parts = session.rows("describe.indexes", queries.of_objects(queries.INDEXES, database), by)
+        others = session.rows("describe.others", queries.of_objects(queries.OTHERS, database), by)
+        return assemble(
+            [(row[0], row[1]) for row in tables],
+            columns=[(row[0], _column(row)) for row in columns],
             indexes=_indexes(parts),
-            triggers=tuple(row[1] for row in others if row[0] == "TR"),
-            foreign_keys=tuple(row[1] for row in others if row[0] == "F"),
-            checks=tuple(row[1] for row in others if row[0] == "C"),
+            others=[(row[0], row[1], row[2]) for row in others],
         )
 
     def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:
-        """Ask ``HAS_PERMS_BY_NAME`` for each; USAGE has no counterpart, CREATE is two rights."""
-        missing = []
+        """Ask ``HAS_PERMS_BY_NAME`` once for all; USAGE has no counterpart, CREATE is two rights."""
+        rights = []
         for name, privileges in wanted.items():
             logical, _, table = name.partition(".")
-            namespace = self.namespace(logical)
             for privilege in privileges:
-                for securable, kind, permission in _permissions(self._quote, namespace, table, privilege):
-                    if not session.scalar(
-                        "grants.check", queries.HAS_PERMISSION, {"securable": securable, "kind": kind, "permission": permission}
-                    ):
-                        missing.append(f"{permission} on {securable}")
-        return missing
+                rights += _permissions(self._quote, self.namespace(logical), table, privilege)
+        lacking = session.rows("grants.check", queries.lacking_permissions(rights))
+        return [f"{row[1]} on {row[0]}" for row in lacking]
 
     # ---- staging ----------------------------------------------------------------------------------------------------------
     def difference_table(self, session: Session, projection: Projection) -> Table:
@@ -310,13 +303,19 @@ def _interrupt(_: Any, cursor: Any) -> None:
         cursor.cancel()
 
 
-def _indexes(parts: Sequence[Any]) -> tuple[IndexFacts, ...]:
-    grouped: dict[str, list[Any]] = {}
+def _column(row: Any) -> ColumnFacts:
+    kind = queries.type_text(row[2], row[3], row[4], row[5])
+    return ColumnFacts(row[1], kind, bool(row[6]), row[7], bool(row[8]), bool(row[9]))
+
+
+def _indexes(parts: Sequence[Any]) -> list[tuple[int, IndexFacts]]:
+    grouped: dict[tuple[int, str], list[Any]] = {}
     for row in parts:
-        grouped.setdefault(row[0], []).append(row)
-    return tuple(
-        IndexFacts(name, bool(rows[0][1]), bool(rows[0][2]), tuple(row[4] for row in rows), rows[0][3]) for name, rows in grouped.items()
-    )
+        grouped.setdefault((row[0], row[1]), []).append(row)
+    return [
+        (oid, IndexFacts(name, bool(rows[0][2]), bool(rows[0][3]), tuple(row[5] for row in rows), rows[0][4]))
+        for (oid, name), rows in grouped.items()
+    ]
 
 
 def _permissions(quote: Any, namespace: Namespace, table: str, privilege: str) -> list[tuple[str, str, str]]:

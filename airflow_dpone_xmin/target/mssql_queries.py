@@ -1,8 +1,11 @@
-"""Catalog and control queries that only SQL Server understands. Imports SQLAlchemy's ``text`` only."""
+"""Catalog and control queries that only SQL Server understands. Imports SQLAlchemy only."""
 
 from __future__ import annotations
 
-from sqlalchemy import text
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Select, String, TextClause, bindparam, column, func, select, text, values
 
 TAKE_LOCK = text(
     "DECLARE @code int; EXEC @code = sys.sp_getapplock @Resource = :resource, @LockMode = 'Exclusive', @LockOwner = :owner,"
@@ -27,31 +30,50 @@ OBSERVE_DATABASE = text(
     " WHERE LOWER(d.name) = LOWER(:name)"
 )
 READ_COMMITTED_SNAPSHOT = text("SELECT is_read_committed_snapshot_on FROM sys.databases WHERE name = DB_NAME()")
-HAS_PERMISSION = text("SELECT HAS_PERMS_BY_NAME(:securable, :kind, :permission)")
 LIST_STAGES = text(
     "SELECT t.name FROM sys.tables AS t JOIN sys.schemas AS s ON s.schema_id = t.schema_id"
     " WHERE s.name = :schema AND t.name LIKE N'dpone[_]stg[_]%'"
 )
-TABLE = (
-    "SELECT o.object_id FROM {db}.sys.objects AS o JOIN {db}.sys.schemas AS s ON s.schema_id = o.schema_id"
-    " WHERE s.name = :schema AND o.name = :name AND o.type = 'U'"
+TABLES = (
+    "SELECT o.name, o.object_id FROM {db}.sys.objects AS o JOIN {db}.sys.schemas AS s ON s.schema_id = o.schema_id"
+    " WHERE s.name = :schema AND o.name IN :names AND o.type = 'U'"
 )
 COLUMNS = (
-    "SELECT c.name, t.name, c.max_length, c.precision, c.scale, c.is_nullable, c.collation_name, c.is_computed, c.is_identity"
+    "SELECT c.object_id, c.name, t.name, c.max_length, c.precision, c.scale, c.is_nullable, c.collation_name, c.is_computed, c.is_identity"
     " FROM {db}.sys.columns AS c JOIN {db}.sys.types AS t ON t.user_type_id = c.user_type_id"
-    " WHERE c.object_id = :oid ORDER BY c.column_id"
+    " WHERE c.object_id IN :oids ORDER BY c.object_id, c.column_id"
 )
 INDEXES = (
-    "SELECT i.name, i.is_unique, i.is_primary_key, i.filter_definition, c.name"
+    "SELECT i.object_id, i.name, i.is_unique, i.is_primary_key, i.filter_definition, c.name"
     " FROM {db}.sys.indexes AS i"
     " JOIN {db}.sys.index_columns AS ic ON ic.object_id = i.object_id AND ic.index_id = i.index_id AND ic.is_included_column = 0"
     " JOIN {db}.sys.columns AS c ON c.object_id = ic.object_id AND c.column_id = ic.column_id"
-    " WHERE i.object_id = :oid AND i.name IS NOT NULL ORDER BY i.name, ic.key_ordinal"
+    " WHERE i.object_id IN :oids AND i.name IS NOT NULL ORDER BY i.object_id, i.name, ic.key_ordinal"
 )
 OTHERS = (
-    "SELECT RTRIM(x.type), x.name FROM {db}.sys.objects AS x WHERE x.parent_object_id = :oid AND x.type IN ('TR', 'F', 'C')"
-    " UNION ALL SELECT 'F', f.name FROM {db}.sys.foreign_keys AS f WHERE f.referenced_object_id = :oid"
+    "SELECT x.parent_object_id, CASE RTRIM(x.type) WHEN 'TR' THEN 'trigger' WHEN 'F' THEN 'foreign_key' ELSE 'check' END, x.name"
+    " FROM {db}.sys.objects AS x WHERE x.parent_object_id IN :oids AND x.type IN ('TR', 'F', 'C')"
+    " UNION ALL SELECT f.referenced_object_id, 'foreign_key', f.name FROM {db}.sys.foreign_keys AS f"
+    " WHERE f.referenced_object_id IN :oids AND f.parent_object_id <> f.referenced_object_id"
 )
+
+
+def of_names(query: str, database: str) -> TextClause:
+    """A catalog query of one database for a list of names."""
+    return text(query.format(db=database)).bindparams(bindparam("names", expanding=True))
+
+
+def of_objects(query: str, database: str) -> TextClause:
+    """A catalog query of one database for a list of object ids."""
+    return text(query.format(db=database)).bindparams(bindparam("oids", expanding=True))
+
+
+def lacking_permissions(rights: Sequence[tuple[str, str, str]]) -> Select[Any]:
+    """Those of (securable, class, permission) that the login does not have."""
+    columns = (column("securable", String), column("class", String), column("permission", String))
+    wanted = values(*columns, name="wanted").data(list(rights))
+    granted = func.HAS_PERMS_BY_NAME(wanted.c.securable, wanted.c["class"], wanted.c.permission)
+    return select(wanted.c.securable, wanted.c.permission).where(func.COALESCE(granted, 0) != 1)
 
 
 def type_text(name: str, max_length: int, precision: int, scale: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pyarrow as pa
@@ -21,10 +21,11 @@ from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.contracts.route import Layout, Namespace
+from airflow_dpone_xmin.target import postgres_queries as queries
 from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.engine import Role
-from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts
+from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
@@ -162,45 +163,30 @@ class PostgresEngine:
             database_guid=uuid5(NAMESPACE_OID, f"{row[5]}:{row[1]}"),
         )
 
-    def describe(self, session: Session, table: TableName) -> TableFacts | None:
+    def describe(self, session: Session, namespace: Namespace, names: Sequence[str]) -> dict[str, TableFacts]:
         """Columns, indexes, triggers and constraints from the system catalogs."""
-        at = {"schema": table.namespace.schema, "name": table.name}
-        oid = session.scalar(
-            "describe.table",
-            text(
-                "SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-                " WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'"
-            ),
-            at,
-        )
-        if oid is None:
-            return None
-        columns = session.rows("describe.columns", _COLUMNS, {"oid": oid})
-        indexes = session.rows("describe.indexes", _INDEXES, {"oid": oid})
-        triggers = session.rows("describe.triggers", _TRIGGERS, {"oid": oid})
-        constraints = session.rows("describe.constraints", _CONSTRAINTS, {"oid": oid})
-        return TableFacts(
-            columns=tuple(ColumnFacts(*row) for row in columns),
-            indexes=tuple(IndexFacts(row[0], row[1], row[2], tuple(row[3]), row[4]) for row in indexes),
-            triggers=tuple(row[0] for row in triggers),
-            foreign_keys=tuple(row[0] for row in constraints if row[1] == "f"),
-            checks=tuple(row[0] for row in constraints if row[1] == "c"),
+        tables = session.rows("describe.tables", queries.TABLES, {"schema": namespace.schema, "names": list(names)})
+        by = {"oids": [row[1] for row in tables]}
+        return assemble(
+            [(row[0], row[1]) for row in tables],
+            columns=[(row[0], ColumnFacts(*row[1:])) for row in session.rows("describe.columns", queries.COLUMNS, by)],
+            indexes=[
+                (row[0], IndexFacts(row[1], row[2], row[3], tuple(row[4]), row[5]))
+                for row in session.rows("describe.indexes", queries.INDEXES, by)
+            ],
+            others=[(row[0], row[1], row[2]) for row in session.rows("describe.others", queries.OTHERS, by)],
         )
 
     def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:
-        """Ask ``has_table_privilege`` and ``has_schema_privilege`` for each."""
-        missing = []
+        """Ask ``has_table_privilege`` and ``has_schema_privilege``, each once for all."""
+        tables: list[tuple[str, str, str]] = []
+        schemas: list[tuple[str, str, str]] = []
         for name, privileges in wanted.items():
             logical, _, table = name.partition(".")
             schema = self.namespace(logical).schema
-            function, thing = ("has_table_privilege", f'"{schema}"."{table}"') if table else ("has_schema_privilege", schema)
-            for privilege in privileges:
-                granted = session.scalar(
-                    "grants.check", text(f"SELECT {function}(:thing, :privilege)"), {"thing": thing, "privilege": privilege}
-                )
-                if not granted:
-                    missing.append(f"{privilege} on {schema}{'.' + table if table else ''}")
-        return missing
+            (tables if table else schemas).extend((schema, table, privilege) for privilege in privileges)
+        missing = [f"{row[2]} on {row[0]}.{row[1]}" for row in _lacking(session, queries.TABLE_GRANTS, tables)]
+        return missing + [f"{row[2]} on schema {row[0]}" for row in _lacking(session, queries.SCHEMA_GRANTS, schemas)]
 
     # ---- staging ----------------------------------------------------------------------------------------------------------
     def difference_table(self, session: Session, projection: Projection) -> Table:
@@ -335,18 +321,6 @@ def _advisory_key(resource: str) -> int:
     return int.from_bytes(hashlib.sha256(resource.encode()).digest()[:8], "big", signed=True)
 
 
-_COLUMNS = text(
-    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,"
-    " CASE WHEN a.attcollation <> t.typcollation THEN co.collname END, a.attgenerated <> '', a.attidentity <> ''"
-    " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation co ON co.oid = a.attcollation"
-    " WHERE a.attrelid = :oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
-)
-_INDEXES = text(
-    "SELECT c.relname, i.indisunique, i.indisprimary,"
-    " ARRAY(SELECT pg_get_indexdef(i.indexrelid, k, true) FROM generate_series(1, i.indnkeyatts) k), pg_get_expr(i.indpred, i.indrelid)"
-    " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = :oid ORDER BY c.relname"
-)
-_TRIGGERS = text("SELECT tgname FROM pg_trigger WHERE tgrelid = :oid AND NOT tgisinternal ORDER BY tgname")
-_CONSTRAINTS = text(
-    "SELECT conname, contype::text FROM pg_constraint WHERE conrelid = :oid OR (confrelid = :oid AND contype = 'f') ORDER BY conname"
-)
+def _lacking(session: Session, query: Any, wanted: Sequence[tuple[str, str, str]]) -> list[Any]:
+    schemas, tables, privileges = (list(part) for part in zip(*wanted, strict=True)) if wanted else ([], [], [])
+    return session.rows("grants.check", query, {"schemas": schemas, "tables": tables, "privileges": privileges})

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
+import textwrap
+import time
 from pathlib import Path
 
 import psutil
@@ -11,6 +15,14 @@ import psycopg
 import pytest
 
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
+
+
+def alive(pid: int) -> bool:
+    """Where process 1 reaps nobody, an ended server stays in the table as a zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_lifecycle() -> None:
@@ -39,9 +51,28 @@ def test_lifecycle() -> None:
     assert not directory.exists()
     assert not socket.exists()
     assert pid is not None
-    # Where process 1 reaps nobody, an ended server stays in the table as a zombie.
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert not alive(pid)
     cluster.close()
+
+
+def test_a_server_does_not_outlive_a_killed_owner() -> None:
+    code = """
+        import sys, time
+        from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
+        cluster = EmbeddedCluster()
+        print(cluster.pid, cluster.directory.parent, flush=True)
+        time.sleep(60)
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid, directory = owner.stdout.readline().split()
+        assert psutil.pid_exists(int(pid))
+        owner.kill()
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline and (alive(int(pid)) or Path(directory).exists()):
+        time.sleep(0.1)
+    assert not alive(int(pid))
+    assert not Path(directory).exists()
 
 
 def test_a_failing_tool_says_why() -> None:

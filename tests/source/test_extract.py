@@ -7,6 +7,7 @@ import stat
 import threading
 import time
 
+import psutil
 import pytest
 
 from airflow_dpone_xmin.contracts.envelope import Payload
@@ -264,6 +265,27 @@ def test_deadline(db: SourceDb) -> None:
         db.extract(request)
     assert (caught.value.code, caught.value.retryable) == ("postgres_source.deadline", True)
     assert os.listdir(request.work_dir) == []
+
+
+def test_memory_stays_flat(db: SourceDb) -> None:
+    """Several times more than a batch holds, in a process that already has its libraries loaded."""
+    db.run("INSERT INTO t SELECT i, repeat(md5(i::text), 30) FROM generate_series(100, 400000) i")
+    process = psutil.Process()
+    idle = peak = process.memory_info().rss
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.01):
+            peak = max(peak, process.memory_info().rss)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    envelope = db.extract()
+    done.set()
+    thread.join()
+    assert envelope.rows_artifact.size > 350_000_000
+    assert peak - idle < 150_000_000
 
 
 def test_prior_of_the_future_is_refused(db: SourceDb) -> None:

@@ -18,11 +18,12 @@ SECRET = "s3cr3t pass'word\\"
 
 
 def test_conninfo_survives_every_character() -> None:
-    endpoint = Endpoint("e", "/tmp/a b", 6543, "d'b", "u\\ser", SECRET, {"sslmode": "require", "driver": "x", "cursor": None})
+    endpoint = Endpoint("e", "/tmp/a b", 6543, "d'b", "u\\ser", SECRET, {"sslmode": "require", "keepalives": True, "driver": "x"})
     parsed = psycopg.conninfo.conninfo_to_dict(conninfo_of(endpoint))
     assert parsed["host"] == "/tmp/a b"
     assert (parsed["dbname"], parsed["user"], parsed["password"]) == ("d'b", "u\\ser", SECRET)
     assert (parsed["port"], parsed["sslmode"], parsed["client_encoding"]) == ("6543", "require", "UTF8")
+    assert parsed["keepalives"] == "1"
     assert "driver" not in parsed
     assert SECRET not in repr(endpoint)
 
@@ -37,7 +38,7 @@ def refusal(endpoint: Endpoint) -> XminError:
 
 
 def test_unreachable() -> None:
-    for host, port in (("127.0.0.1", 1), ("/nonexistent", None)):
+    for host, port in (("127.0.0.1", 1), ("/nonexistent", None), ("/no/password/authentication", None)):
         error = refusal(Endpoint("e", host, port, "db", "user", SECRET, {"connect_timeout": 2}))
         assert (error.code, error.retryable) == ("postgres_source.unreachable", True)
 

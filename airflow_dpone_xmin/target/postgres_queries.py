@@ -1,0 +1,36 @@
+"""Catalog queries that only the embedded engine understands. Imports SQLAlchemy's ``text`` only."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+TABLES = text(
+    "SELECT c.relname, c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = :schema AND c.relname = ANY(:names) AND c.relkind = 'r'"
+)
+COLUMNS = text(
+    "SELECT a.attrelid::bigint, a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,"
+    " CASE WHEN a.attcollation <> t.typcollation THEN co.collname END, a.attgenerated <> '', a.attidentity <> ''"
+    " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation co ON co.oid = a.attcollation"
+    " WHERE a.attrelid = ANY(CAST(:oids AS oid[])) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum"
+)
+INDEXES = text(
+    "SELECT i.indrelid::bigint, c.relname, i.indisunique, i.indisprimary,"
+    " ARRAY(SELECT pg_get_indexdef(i.indexrelid, k, true) FROM generate_series(1, i.indnkeyatts) k), pg_get_expr(i.indpred, i.indrelid)"
+    " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = ANY(CAST(:oids AS oid[])) ORDER BY c.relname"
+)
+OTHERS = text(
+    "SELECT tgrelid::bigint, 'trigger', tgname FROM pg_trigger WHERE tgrelid = ANY(CAST(:oids AS oid[])) AND NOT tgisinternal"
+    " UNION ALL SELECT conrelid::bigint, CASE contype WHEN 'f' THEN 'foreign_key' ELSE 'check' END, conname FROM pg_constraint"
+    " WHERE conrelid = ANY(CAST(:oids AS oid[])) AND contype IN ('f', 'c')"
+    " UNION ALL SELECT confrelid::bigint, 'foreign_key', conname FROM pg_constraint"
+    " WHERE confrelid = ANY(CAST(:oids AS oid[])) AND contype = 'f' AND conrelid <> confrelid"
+)
+TABLE_GRANTS = text(
+    "SELECT s, t, p FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[])) AS w(s, t, p)"
+    " WHERE NOT coalesce(has_table_privilege(to_regclass(quote_ident(s) || '.' || quote_ident(t))::oid, p), false)"
+)
+SCHEMA_GRANTS = text(
+    "SELECT s, t, p FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[])) AS w(s, t, p)"
+    " WHERE NOT coalesce(has_schema_privilege((SELECT oid FROM pg_namespace WHERE nspname = s), p), false)"
+)
