@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -81,6 +82,9 @@ class ArtifactWriter:
         self._checked = -_FLOOR_STEP
         self._rows = 0
         self._artifact: Artifact | None = None
+        # One batch is hashed and stored while the caller decodes the next; all of it happens outside the interpreter's lock.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpone-xmin-artifact")
+        self._pending: Future[None] | None = None
         self._check_floor(0)
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -96,12 +100,10 @@ class ArtifactWriter:
             raise _write_failed(path, error) from None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append one batch."""
+        """Append one batch; an error of storing it is raised by the next call or by leaving the context."""
+        self._settle()
         self._check_floor(batch.nbytes)
-        try:
-            self._stream.write_batch(batch)
-        except OSError as error:
-            raise _write_failed(self._path, error) from None
+        self._pending = self._thread.submit(self._stream.write_batch, batch)
         self._rows += batch.num_rows
 
     @property
@@ -124,20 +126,37 @@ class ArtifactWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is not None:
-            self._discard()
-            return
         try:
+            if kind is not None:
+                self._discard()
+                return
+            self._settle()
             self._stream.close()
             self._sink.close()
+        except XminError:
+            self._discard()
+            raise
         except OSError as failure:
             self._discard()
             raise _write_failed(self._path, failure) from None
+        finally:
+            self._thread.shutdown()
         self._artifact = Artifact(
             path=self._path, rows=self._rows, size=self._sink.size, sha256=self._sink.digest, columns=tuple(self._schema.names)
         )
 
+    def _settle(self) -> None:
+        """Wait for the batch in flight and raise what befell it."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        try:
+            pending.result()
+        except OSError as error:
+            raise _write_failed(self._path, error) from None
+
     def _discard(self) -> None:
+        self._thread.shutdown()
         self._sink.close()
         self._path.unlink(missing_ok=True)
 

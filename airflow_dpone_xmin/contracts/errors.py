@@ -303,12 +303,37 @@ CODES: dict[str, ErrorSpec] = {
     "repair_authority.not_found": ErrorSpec(
         "The named repair authority does not exist here.", "Check the reference and the state database."
     ),
-    "repair_authority.refused": ErrorSpec("The repair authority does not admit this run.", "See the details for the binding that differs."),
+    "repair_authority.consumed": ErrorSpec("The repair authority was already used; it is one-shot.", "Propose and approve a new one."),
+    "repair_authority.expired": ErrorSpec("The repair authority is no longer valid.", "Propose and approve a new one."),
+    "repair_authority.environment_mismatch": ErrorSpec(
+        "The repair authority belongs to another environment.", "Approve one for this environment."
+    ),
+    "repair_authority.binding_mismatch": ErrorSpec(
+        "The repair authority is bound to another state key, scope or checkpoint.",
+        "Propose a new one from the failed run and have it approved.",
+    ),
+    "repair_authority.digest_mismatch": ErrorSpec(
+        "The repair authority's row is not what was approved.", "Treat the state database as tampered with."
+    ),
+    "repair_authority.unsigned": ErrorSpec(
+        "The repair authority carries no signature of a trusted key.", "Approve it with `dpone-xmin repair approve --key …`."
+    ),
+    "repair_authority.bounds_exceeded": ErrorSpec(
+        "The observed deletes exceed the approved bounds.", "Verify the deletes; approve larger bounds if they are right."
+    ),
+    "repair_authority.transfer_mismatch": ErrorSpec(
+        "The active owner is not the one named in the transfer.", "Propose a new transfer from the current owner."
+    ),
     "repair_authority.unused": ErrorSpec("The run did not need the repair authority.", "Run without it; it stays unconsumed."),
+    "repair_authority.exists": ErrorSpec("A repair authority of that id exists already; rows never change.", "Use another id."),
+    "repair_authority.document_invalid": ErrorSpec(
+        "The repair document is not closed and complete.", "Propose it again; edit only bounds, expiry and reason."
+    ),
     "run.cancelled": ErrorSpec("The run was cancelled.", "Run again; nothing was committed.", True),
     "cli.usage": ErrorSpec("The command line is not understood.", "See `dpone-xmin --help`."),
     "run.unexpected": ErrorSpec("An unexpected fault.", "Nothing was committed unless a receipt says so; report it."),
     "evidence.not_found": ErrorSpec("There is no receipt or state for this.", "Check process, run id and state connection."),
+    "evidence.already_committed": ErrorSpec("The invocation has a receipt already.", "Use another run id for a dry run."),
     "demo.parity_failed": ErrorSpec("Source and target differ.", "This is a defect: report it with the printed table."),
 }
 

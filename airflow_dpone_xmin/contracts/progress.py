@@ -77,6 +77,10 @@ class Cancellation:
         for interrupt in interrupts:
             interrupt()
 
+    def wait(self, seconds: float) -> bool:
+        """Sleep, at most until the flag is set; returns whether it is."""
+        return self._event.wait(seconds)
+
     @property
     def cancelled(self) -> bool:
         """Whether the work was cancelled."""

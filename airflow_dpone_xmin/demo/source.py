@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 DATABASE, READER, TABLE = "airport", "dpone_reader", "flights"
 KEY = ("time_hour", "carrier", "flight", "origin")
 
-_SMALL = (
-    ("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay")
-    + ("air_time", "distance", "hour", "minute")
+_SMALL = ("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay") + (
+    "air_time",
+    "distance",
+    "hour",
+    "minute",
 )
 _TYPES = {
     **dict.fromkeys(_SMALL, pa.int16()),
@@ -77,9 +79,10 @@ def read_flights() -> pa.Table:
         return csv.read_csv(file, convert_options=options)
 
 
-def create_source(cluster: EmbeddedCluster) -> int:
+def create_source(cluster: EmbeddedCluster, heard: Callable[[int, int], None]) -> int:
     """Create database, least-privilege reader and table, and load the flights.
 
+    :param heard: called with rows loaded and rows in all.
     :returns: rows loaded.
     """
     from adbc_driver_postgresql import dbapi
@@ -88,15 +91,27 @@ def create_source(cluster: EmbeddedCluster) -> int:
     run(cluster, f"CREATE ROLE {READER} LOGIN", _DDL, f"GRANT SELECT ON public.{TABLE} TO {READER}")
     flights = read_flights()
     with dbapi.connect(cluster.uri(DATABASE)) as connection, connection.cursor() as cursor:
-        cursor.adbc_ingest(TABLE, flights, mode="append", db_schema_name="public")
+        cursor.adbc_ingest(TABLE, _followed(flights, heard), mode="append", db_schema_name="public")
         connection.commit()
     run(cluster, f"ALTER TABLE public.{TABLE} ADD PRIMARY KEY ({', '.join(KEY)})", f"ANALYZE public.{TABLE}")
     return int(flights.num_rows)
 
 
+def _followed(table: pa.Table, heard: Callable[[int, int], None]) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        rows = 0
+        for batch in table.to_batches(max_chunksize=16_384):
+            yield batch
+            rows += batch.num_rows
+            heard(rows, table.num_rows)
+
+    return pa.RecordBatchReader.from_batches(table.schema, batches())
+
+
 def run(cluster: EmbeddedCluster, *statements: str) -> None:
     """Run statements as the source's owner, each in its own transaction."""
     with cluster.connect(DATABASE) as connection:
+        connection.execute("SET lock_timeout = '10s'")
         for statement in statements:
             connection.execute(statement)  # type: ignore[call-overload]
 
@@ -121,7 +136,9 @@ def late_transaction(cluster: EmbeddedCluster) -> Iterator[psycopg.Connection[An
     """A transaction that writes now and commits whenever its holder calls ``commit()``."""
     with cluster.connect(DATABASE, autocommit=False) as connection:
         connection.execute(_NEXT_DAY.format(day=2))  # type: ignore[call-overload]
-        connection.execute("UPDATE public.flights SET tailnum = 'N0LATE' WHERE month = 2 AND carrier = 'VX'")
+        connection.execute(
+            "UPDATE public.flights SET tailnum = 'N0LATE' WHERE month = 2 AND carrier = 'VX' AND (flight * 31 + day * 7 + month) % 100 <> 0"
+        )
         yield connection
 
 

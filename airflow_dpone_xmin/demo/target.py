@@ -131,9 +131,7 @@ def _source_entry(cluster: EmbeddedCluster) -> dict[str, Any]:
     from airflow_dpone_xmin.registry.discover import discover_source
 
     with cluster.connect(source.DATABASE, user=source.READER) as reader:
-        found = discover_source(
-            lambda query: reader.execute(query).fetchall(), [f"public.{source.TABLE}"], physical_cluster=False
-        )
+        found = discover_source(lambda query: reader.execute(query).fetchall(), [f"public.{source.TABLE}"], physical_cluster=False)
     return {"type": "postgres", "connection": {"database": source.DATABASE, "postgres_source_authority": found.fragment}}
 
 

@@ -6,6 +6,7 @@ Authorities first, then catalog, identity and invocation; a receipt found here e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import MetaData, Table, literal_column, select
@@ -16,17 +17,21 @@ from airflow_dpone_xmin.contracts.identity import combined_digest, invocation_di
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.contracts.state import Checkpoint, Invocation, Receipt
-from airflow_dpone_xmin.target.authority import verify_databases, verify_session_pair
+from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline
+from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases, verify_session_pair
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
 from airflow_dpone_xmin.target.ddl import privileges, target_privileges, verify_catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts
-from airflow_dpone_xmin.target.finalize import Position
+from airflow_dpone_xmin.target.finalize import ownership_conflict
+from airflow_dpone_xmin.target.gate import repair_binding
 from airflow_dpone_xmin.target.identity import TargetBinding, resolve_binding
-from airflow_dpone_xmin.target.ledger import Ledger
+from airflow_dpone_xmin.target.ledger import Ledger, server_time
+from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import key_types
 from airflow_dpone_xmin.target.sql import STAGING, TARGET
+from airflow_dpone_xmin.target.work import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +59,27 @@ class Admitted:
     catalog: Catalog
     identity: RouteIdentity
     position: Position
-    prior: Prior
     invocation_digest: bytes
     load_id: UUID
     attempt: int
     receipt: Receipt | None
 
 
-def verify_target(engine: Engine, session: Session, state_session: Session, route: Route) -> Catalog:
+@dataclass(frozen=True, slots=True)
+class VerifiedTarget:
+    """The target side after its authorities, catalog and grants were proven."""
+
+    catalog: Catalog
+    authority: VerifiedDatabases
+
+
+def verify_target(engine: Engine, session: Session, state_session: Session, route: Route) -> VerifiedTarget:
     """Authorities, topology, principal, catalog, grants.
 
     :param session: session in the target's database.
     :param state_session: session in the state's database.
     """
-    verify_databases(engine, session, route)
+    authority = verify_databases(engine, session, route)
     verify_session_pair(engine.session_facts(session), engine.session_facts(state_session))
     catalog = build_catalog(route.layout.names)
     differences = verify_catalog(engine, session, catalog)
@@ -80,7 +92,7 @@ def verify_target(engine: Engine, session: Session, state_session: Session, rout
     missing = missing_target_grants(engine, session, catalog, route)
     if missing:
         raise XminError("mssql_transaction.permission_denied", f"The runtime login lacks {missing[0]}.", details={"missing": missing})
-    return catalog
+    return VerifiedTarget(catalog, authority)
 
 
 def missing_target_grants(engine: Engine, session: Session, catalog: Catalog, route: Route) -> list[str]:
@@ -142,20 +154,17 @@ def admit(
             "This manifest describes an initial campaign, not an incremental run.",
             hint="Use the campaign commands for it.",
         )
-    catalog = verify_target(engine, session, state_session, route)
-    identity = resolve_identity(engine, session, catalog, route)
+    verified = verify_target(engine, session, state_session, route)
+    identity = resolve_identity(engine, session, verified.catalog, route)
+    ledger = Ledger(session, verified.catalog, verified.authority)
     digest, load_id = invocation_digest(invocation), UUID(int=uuid7().int)
     attempt, receipt = _allocate(
-        engine, session, catalog, route, identity=identity, invocation=invocation, digest=digest, load_id=load_id, serial=registry_serial
+        engine, session, ledger, route, identity=identity, invocation=invocation, digest=digest, load_id=load_id, serial=registry_serial
     )
-    position = read_position(session, catalog, identity)
-    if receipt is None:
-        refuse_early(session, catalog, route, identity=identity, position=position)
     return Admitted(
-        catalog=catalog,
+        catalog=verified.catalog,
         identity=identity,
-        position=position,
-        prior=prior_of(route, identity, position),
+        position=read_position(ledger, identity),
         invocation_digest=digest,
         load_id=load_id,
         attempt=attempt,
@@ -166,7 +175,7 @@ def admit(
 def _allocate(
     engine: Engine,
     session: Session,
-    catalog: Catalog,
+    ledger: Ledger,
     route: Route,
     *,
     identity: RouteIdentity,
@@ -179,7 +188,6 @@ def _allocate(
     resource = f"dpone:invocation:{digest.hex()}"
     engine.begin_exclusive(session, resource=resource, tables=[], timeout=route.target_lock_timeout)
     try:
-        ledger = Ledger(session, catalog)
         ledger.accept_registry(environment=route.environment, serial=serial)
         attempt = ledger.admit_invocation(
             {
@@ -203,41 +211,43 @@ def _allocate(
     return attempt, receipt
 
 
-def read_position(session: Session, catalog: Catalog, identity: RouteIdentity) -> Position:
+def read_position(ledger: Ledger, identity: RouteIdentity) -> Position:
     """Checkpoint and head of a route."""
-    ledger = Ledger(session, catalog)
     return Position(checkpoint=ledger.read_checkpoint(identity.state_key), head=ledger.read_head(identity.binding.identity))
 
 
-def refuse_early(session: Session, catalog: Catalog, route: Route, *, identity: RouteIdentity, position: Position) -> None:
-    """What the finalizer would refuse anyway, refused before the source is opened."""
-    owner = Ledger(session, catalog).active_owner(identity.binding.identity)
-    if owner not in (None, identity.state_key):
-        raise XminError(
-            "target_ownership.conflict",
-            "Another state key owns the target.",
-            details={"owner_state_key": owner.hex() if owner else "", "state_key": identity.state_key.hex()},
-        )
+def source_prior(
+    session: Session, ledger: Ledger, route: Route, *, identity: RouteIdentity, position: Position, repair: RepairSelection | None = None
+) -> Prior:
+    """Refuse what the finalizer would refuse anyway, preview the approval, and say what the source side must know.
+
+    :raises XminError: ``target_ownership.conflict``, ``checkpoint.missing``, ``checkpoint.seed_missing``, ``repair_authority.*``.
+    """
+    approval = None
+    if repair is not None:
+        binding = RepairBinding(route.environment, identity.state_key, identity.scope_hash, position.checkpoint)
+        approval = admitted_authority(ledger, repair, binding, now=server_time(session))
+    owner = ledger.active_owner(identity.binding.identity)
+    transfers = approval is not None and approval.transfer is not None
+    if owner is not None and owner != identity.state_key and not transfers:
+        raise ownership_conflict(owner, identity.state_key, old=ledger.read_checkpoint(owner), binding=_binding(route, identity, position))
     if route.handoff_id is not None and position.checkpoint is None:
         raise XminError(
             "checkpoint.seed_missing",
             "This process continues a handoff whose seed is absent.",
             details={"handoff_id": route.handoff_id, "state_key": identity.state_key.hex()},
         )
-    if position.checkpoint is None and _has_rows(session, route):
+    if position.checkpoint is None and not admit_baseline(approval) and _has_rows(session, route):
         raise XminError(
             "checkpoint.missing",
             f"{route.layout.target.display} has rows, but this state key has no checkpoint.",
-            details={
-                "binding": {
-                    "environment": route.environment,
-                    "state_key": identity.state_key.hex(),
-                    "scope_hash": identity.scope_hash.hex(),
-                    "checkpoint_xmin": None,
-                    "checkpoint_revision": None,
-                }
-            },
+            details={"binding": _binding(route, identity, position)},
         )
+    return prior_of(route, identity, position, approved_baseline=admit_baseline(approval))
+
+
+def _binding(route: Route, identity: RouteIdentity, position: Position) -> dict[str, Any]:
+    return repair_binding(route.environment, identity.state_key, identity.scope_hash, position.checkpoint)
 
 
 def _has_rows(session: Session, route: Route) -> bool:
@@ -245,15 +255,15 @@ def _has_rows(session: Session, route: Route) -> bool:
     return session.first("target.has_rows", select(literal_column("1")).select_from(table).limit(1)) is not None
 
 
-def prior_of(route: Route, identity: RouteIdentity, position: Position) -> Prior:
+def prior_of(route: Route, identity: RouteIdentity, position: Position, *, approved_baseline: bool = False) -> Prior:
     """What the source side must know of the last commit; any doubt about the target makes the payload full."""
     checkpoint: Checkpoint | None = position.checkpoint
+    force = "repair_authority" if approved_baseline else None
     if checkpoint is None:
-        return Prior()
-    force = None
-    if not position.agrees(identity.state_key):
+        return Prior(force_full=force)
+    if force is None and not position.agrees(identity.state_key):
         force = "target_state_diverged"
-    elif checkpoint.target_authority_digest != identity.target_authority_digest:
+    elif force is None and checkpoint.target_authority_digest != identity.target_authority_digest:
         force = "target_authority_rotated"
     return Prior(
         xmin=checkpoint.xmin,

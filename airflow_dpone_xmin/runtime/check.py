@@ -15,18 +15,19 @@ from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.errors import CODES, XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
-from airflow_dpone_xmin.runtime.admission import RouteIdentity, missing_target_grants, read_position, refuse_early, resolve_identity
+from airflow_dpone_xmin.runtime.admission import RouteIdentity, missing_target_grants, read_position, resolve_identity, source_prior
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.describe import Described, describe
-from airflow_dpone_xmin.target.authority import observe_pins, verify_session_pair
+from airflow_dpone_xmin.target.authority import observe_pins, verify_databases, verify_session_pair
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
 from airflow_dpone_xmin.target.ddl import verify_catalog
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.finalize import Position
+from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import shape_differences
+from airflow_dpone_xmin.target.work import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ def _check_source(route: Route, endpoints: EndpointResolver, report: Report) -> 
 
 def _check_target(engine: Engine, session: Session, state: Session, report: Report) -> None:
     route = report.route
-    for verdict in observe_pins(engine, session, route):
+    verdicts = observe_pins(engine, session, route)
+    for verdict in verdicts:
         code = "" if verdict.ok else f"mssql_transaction.{verdict.role}_database_{verdict.reason}"
         report.findings.append(
             Finding(verdict.role, verdict.pin, verdict.ok, verdict.expected, verdict.observed, code, CODES[code].hint if code else "")
@@ -152,7 +154,8 @@ def _check_target(engine: Engine, session: Session, state: Session, report: Repo
         missing = missing_target_grants(engine, session, catalog, route)
         if not report.failed_each("target", "mssql_transaction.permission_denied", [f"missing grant: {grant}" for grant in missing]):
             report.passed("target", "grants", "complete")
-        _check_route_state(engine, session, catalog, report)
+        if all(verdict.ok for verdict in verdicts):
+            _check_route_state(engine, session, catalog, report)
     report.findings += [Finding("target", advice, None) for advice in engine.advice(session)]
 
 
@@ -165,8 +168,9 @@ def _check_route_state(engine: Engine, session: Session, catalog: Catalog, repor
             differences = shape_differences(engine, identity.facts, route, report.projection)
             if not report.failed_each("target", "DPONE_TARGET_UNSUPPORTED", differences):
                 report.passed("target", "table", "exactly what this route writes")
-        report.position = read_position(session, catalog, identity)
-        refuse_early(session, catalog, route, identity=identity, position=report.position)
+        ledger = Ledger(session, catalog, verify_databases(engine, session, route))
+        report.position = read_position(ledger, identity)
+        source_prior(session, ledger, route, identity=identity, position=report.position)
         checkpoint = report.position.checkpoint
         report.passed("state", "checkpoint", f"revision {checkpoint.revision}, xmin {checkpoint.xmin}" if checkpoint else "none: baseline")
     except XminError as error:

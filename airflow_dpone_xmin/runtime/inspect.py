@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,9 +16,9 @@ from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, read_position, resolve_identity
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import receipt_document
-from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
+from airflow_dpone_xmin.target.authority import verify_databases
+from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.ledger import Ledger
-from airflow_dpone_xmin.target.session import Session
 
 
 def state_document(route: Route, *, endpoints: EndpointResolver) -> dict[str, Any]:
@@ -25,9 +26,9 @@ def state_document(route: Route, *, endpoints: EndpointResolver) -> dict[str, An
 
     :raises XminError: ``target_identity.*``, ``DPONE_TARGET_UNSUPPORTED``, connection codes.
     """
-    with _opened(route, endpoints) as (session, catalog, identity):
-        position = read_position(session, catalog, identity)
-        owner = Ledger(session, catalog).active_owner(identity.binding.identity)
+    with opened(route, endpoints) as (ledger, identity):
+        position = read_position(ledger, identity)
+        owner = ledger.active_owner(identity.binding.identity)
     checkpoint, head = position.checkpoint, position.head
     return {
         "process": route.process,
@@ -49,8 +50,7 @@ def receipt_documents(route: Route, *, endpoints: EndpointResolver, run_id: str 
 
     :raises XminError: ``evidence.not_found``.
     """
-    with _opened(route, endpoints) as (session, catalog, identity):
-        ledger = Ledger(session, catalog)
+    with opened(route, endpoints) as (ledger, identity):
         if run_id is None:
             found = ledger.last_receipts(identity.state_key, limit=limit)
         else:
@@ -62,12 +62,12 @@ def receipt_documents(route: Route, *, endpoints: EndpointResolver, run_id: str 
 
 
 @contextmanager
-def _opened(route: Route, endpoints: EndpointResolver) -> Iterator[tuple[Session, Catalog, RouteIdentity]]:
-    engine = engine_of(route, endpoints)
-    session = engine.connect("target", cancel=Cancellation())
-    try:
+def opened(route: Route, endpoints: EndpointResolver) -> Iterator[tuple[Ledger, RouteIdentity]]:
+    """The ledger of a route and its identity, read-only by use: databases are verified, the catalog is not."""
+    with (
+        contextlib.closing(engine_of(route, endpoints)) as engine,
+        contextlib.closing(engine.connect("target", cancel=Cancellation())) as session,
+    ):
         catalog = build_catalog(route.layout.names)
-        yield session, catalog, resolve_identity(engine, session, catalog, route)
-    finally:
-        session.close()
-        engine.close()
+        ledger = Ledger(session, catalog, verify_databases(engine, session, route))
+        yield ledger, resolve_identity(engine, session, catalog, route)

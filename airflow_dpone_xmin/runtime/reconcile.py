@@ -9,7 +9,8 @@ import contextlib
 import json
 import time
 import uuid
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from airflow_dpone_xmin.contracts.columns import Projection
@@ -20,17 +21,22 @@ from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progre
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
-from airflow_dpone_xmin.runtime.admission import Admitted, admit
+from airflow_dpone_xmin.runtime.admission import Admitted, admit, source_prior
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, evidence_document, refusal_document
 from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
 from airflow_dpone_xmin.source.extract import extract
+from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.finalize import CommitInDoubt, Work, finalize, lock_resource, probe
+from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
+from airflow_dpone_xmin.target.lease import staging_lease, sweep
 from airflow_dpone_xmin.target.ledger import Ledger
+from airflow_dpone_xmin.target.outcome import CommitInDoubt, probe
+from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import require_shape
-from airflow_dpone_xmin.target.staging import StagingLease, stage_envelope, sweep
+from airflow_dpone_xmin.target.staging import stage_envelope
+from airflow_dpone_xmin.target.work import Work
 
 
 def reconcile(
@@ -39,6 +45,7 @@ def reconcile(
     *,
     endpoints: EndpointResolver,
     registry_serial: int,
+    repair: RepairSelection | None = None,
     progress: Listener = silent,
     cancel: Cancellation | None = None,
 ) -> Outcome:
@@ -47,29 +54,54 @@ def reconcile(
     :param route: from ``policy.route.resolve_routes`` over a verified registry.
     :param invocation: scheduler identity; a second attempt of it answers from the receipt.
     :param registry_serial: serial of the verified registry, checked for rollback.
+    :param repair: one-shot approval of an exceptional run.
     :returns: the committed or replayed outcome.
     :raises XminError: every refusal and fault, with its code; nothing was committed unless the outcome says so.
     """
     recorder, cancel = Recorder(progress), cancel or Cancellation()
-    engine = engine_of(route, endpoints)
-    with ExitStack() as stack:
-        stack.callback(engine.close)
-        session = _open(stack, engine, "target", cancel)
-        state_session = _open(stack, engine, "state", cancel)
-        admitted = admit(engine, session, state_session, route, invocation=invocation, registry_serial=registry_serial)
-        state_session.close()
+    with contextlib.closing(engine_of(route, endpoints)) as engine:
+        admitted = _admit(engine, route, invocation, serial=registry_serial, cancel=cancel)
         if admitted.receipt is not None:
             recorder(Progress("RECEIPT_REPLAYED", note=f"receipt {admitted.receipt.receipt_id}; the source was not opened"))
             return Outcome(receipt=admitted.receipt, attempt=admitted.attempt)
-        run = _Run(
-            engine, session, route, invocation, admitted, endpoints=endpoints, serial=registry_serial, progress=recorder, cancel=cancel
-        )
+        run = _Run(engine, route, invocation, admitted, endpoints=endpoints, serial=registry_serial, repair=repair)
+        run.progress, run.cancel = recorder, cancel
         try:
-            receipt = run.commit(stack)
+            receipt = run.commit()
         except BaseException as error:
             run.record_failure(error)
             raise
         return run.finish(receipt, recorder)
+
+
+def dry_run(
+    route: Route,
+    invocation: Invocation,
+    *,
+    endpoints: EndpointResolver,
+    registry_serial: int,
+    repair: RepairSelection | None = None,
+    progress: Listener = silent,
+    cancel: Cancellation | None = None,
+) -> Preview:
+    """Extract, stage and classify under the lock, then roll back: what a run would do, and what would stop it.
+
+    Parameters and errors as :func:`reconcile`. The invocation is admitted, so that a later real run of the same id is its retry.
+    """
+    cancel = cancel or Cancellation()
+    with contextlib.closing(engine_of(route, endpoints)) as engine:
+        admitted = _admit(engine, route, invocation, serial=registry_serial, cancel=cancel)
+        if admitted.receipt is not None:
+            raise XminError("evidence.already_committed", "This invocation has already committed.", details={"run_id": invocation.run_id})
+        run = _Run(engine, route, invocation, admitted, endpoints=endpoints, serial=registry_serial, repair=repair)
+        run.progress, run.cancel = progress, cancel
+        return run.preview()
+
+
+def _admit(engine: Engine, route: Route, invocation: Invocation, *, serial: int, cancel: Cancellation) -> Admitted:
+    with ExitStack() as stack:
+        session, state = (stack.enter_context(contextlib.closing(engine.connect(role, cancel=cancel))) for role in ("target", "state"))
+        return admit(engine, session, state, route, invocation=invocation, registry_serial=serial)
 
 
 class _Run:
@@ -78,96 +110,108 @@ class _Run:
     def __init__(
         self,
         engine: Engine,
-        session: Session,
         route: Route,
         invocation: Invocation,
         admitted: Admitted,
         *,
         endpoints: EndpointResolver,
         serial: int,
-        progress: Listener,
-        cancel: Cancellation,
+        repair: RepairSelection | None,
     ) -> None:
-        self._engine, self._session, self._route, self._invocation = engine, session, route, invocation
-        self._admitted, self._endpoints, self._serial = admitted, endpoints, serial
-        self._progress, self._cancel = progress, cancel
-        self._base = work_base(route)
+        self._engine, self._route, self._invocation, self._admitted = engine, route, invocation, admitted
+        self._endpoints, self._serial, self._repair = endpoints, serial, repair
+        self.progress: Listener = silent
+        self.cancel = Cancellation()
         self._keep_stages = False
 
-    def commit(self, stack: ExitStack) -> Receipt:
+    def commit(self) -> Receipt:
         """Extract, stage and finalize; decide a commit in doubt."""
-        sweep_directories(self._base, keep=self._admitted.load_id)
-        directory = stack.enter_context(AttemptDirectory(self._base, self._admitted.load_id))
-        envelope = self._extract(directory.path)
-        staging = _open(stack, self._engine, "staging", self._cancel)
-        lease_session = _open(stack, self._engine, "staging", self._cancel)
-        lease = StagingLease(self._engine, lease_session, self._admitted.load_id)
-        stack.callback(self._drop_stages, staging)
-        sweep(self._engine, staging, keep=self._admitted.load_id)
-        staged = stage_envelope(
-            self._engine, staging, envelope, load_id=self._admitted.load_id, lease=lease, progress=self._progress, cancel=self._cancel
-        )
-        identity = self._admitted.identity
-        work = Work(
-            route=self._route,
-            invocation=self._invocation,
-            invocation_digest=self._admitted.invocation_digest,
-            load_id=self._admitted.load_id,
-            binding=identity.binding,
-            state_key=identity.state_key,
-            scope_hash=identity.scope_hash,
-            schema_hash=identity.schema_hash,
-            position=self._admitted.position,
-            envelope=envelope,
-            staged=staged,
-            target_authority_digest=identity.target_authority_digest,
-            registry_serial=self._serial,
-        )
-        lease.check()
-        return self._finalize(work)
+        with self._prepared() as work:
+            started = time.monotonic()
+            try:
+                with self._target_session() as (session, authority):
+                    receipt = finalize(self._engine, session, self._admitted.catalog, work, authority=authority)
+            except CommitInDoubt as doubt:
+                receipt = self._decide(work, doubt)
+            self.progress(Progress("FINALIZE_COMPLETE", rows=receipt.counts.payload, seconds=time.monotonic() - started))
+            return receipt
+
+    def preview(self) -> Preview:
+        """The same, up to the classification."""
+        with self._prepared() as work, self._target_session() as (session, authority):
+            return preview(self._engine, session, self._admitted.catalog, work, authority=authority)
+
+    @contextmanager
+    def _prepared(self) -> Iterator[Work]:
+        """The extraction, staged and proven; removed afterwards unless the outcome is unknown."""
+        admitted, base = self._admitted, work_base(self._route)
+        sweep_directories(base, keep=admitted.load_id)
+        with ExitStack() as stack:
+            directory = stack.enter_context(AttemptDirectory(base, admitted.load_id))
+            envelope = self._extract(directory.path)
+            lease = stack.enter_context(staging_lease(self._engine, self._route, admitted.load_id, cancel=self.cancel))
+            stack.callback(self._drop_stages, lease.work)
+            sweep(self._engine, lease.work, keep=admitted.load_id)
+            staged = stage_envelope(
+                self._engine, lease.work, envelope, load_id=admitted.load_id, lease=lease, progress=self.progress, cancel=self.cancel
+            )
+            identity = admitted.identity
+            lease.check()
+            yield Work(
+                route=self._route,
+                invocation=self._invocation,
+                invocation_digest=admitted.invocation_digest,
+                load_id=admitted.load_id,
+                binding=identity.binding,
+                state_key=identity.state_key,
+                scope_hash=identity.scope_hash,
+                schema_hash=identity.schema_hash,
+                position=admitted.position,
+                envelope=envelope,
+                staged=staged,
+                target_authority_digest=identity.target_authority_digest,
+                registry_serial=self._serial,
+                repair=self._repair,
+            )
 
     def _extract(self, work_dir: Path) -> Envelope:
         route, admitted = self._route, self._admitted
-        request = source_request(route, work_dir=work_dir)
+        with self._target_session() as (session, authority):
+            ledger = Ledger(session, admitted.catalog, authority)
+            prior = source_prior(session, ledger, route, identity=admitted.identity, position=admitted.position, repair=self._repair)
 
         def accept(projection: Projection) -> None:
             require_shape(self._engine, admitted.identity.facts, route, projection)
 
         endpoint = self._endpoints(route.source.entry, conn_id=route.source_conn_id)
-        return extract(endpoint, request, admitted.prior, accept=accept, progress=self._progress, cancel=self._cancel)
+        request = source_request(route, work_dir=work_dir)
+        return extract(endpoint, request, prior, accept=accept, progress=self.progress, cancel=self.cancel)
 
-    def _finalize(self, work: Work) -> Receipt:
-        started = time.monotonic()
-        try:
-            receipt = finalize(self._engine, self._session, self._admitted.catalog, work)
-        except CommitInDoubt as doubt:
-            receipt = self._probe(work, doubt)
-        counts = receipt.counts
-        self._progress(Progress("FINALIZE_COMPLETE", rows=counts.payload, seconds=time.monotonic() - started))
-        return receipt
+    @contextmanager
+    def _target_session(self) -> Iterator[tuple[Session, VerifiedDatabases]]:
+        """A fresh session, its databases proven again: the servers may have failed over while rows were extracted."""
+        with contextlib.closing(self._engine.connect("target", cancel=self.cancel)) as session:
+            yield session, verify_databases(self._engine, session, self._route)
 
-    def _probe(self, work: Work, doubt: CommitInDoubt) -> Receipt:
+    def _decide(self, work: Work, doubt: CommitInDoubt) -> Receipt:
         """Lock, then look, in a new session; a cancelled run still wants to know."""
         self._keep_stages = True
+        self.cancel = Cancellation()
         try:
-            fresh = self._engine.connect("target", cancel=Cancellation())
+            with self._target_session() as (session, authority):
+                ledger = Ledger(session, self._admitted.catalog, authority)
+                timeout = self._route.target_lock_timeout
+                receipt = probe(
+                    self._engine, session, ledger, invocation_digest=work.invocation_digest, resource=work.resource, timeout=timeout
+                )
         except XminError as error:
+            if error.code == "mssql_transaction.commit_outcome_unknown":
+                raise
             raise XminError(
                 "mssql_transaction.commit_outcome_unknown",
                 "The commit was sent, its answer was lost, and the server cannot be asked.",
                 details={"cause": error.code},
             ) from None
-        try:
-            receipt = probe(
-                self._engine,
-                fresh,
-                self._admitted.catalog,
-                invocation_digest=work.invocation_digest,
-                resource=lock_resource(work.binding.identity),
-                timeout=self._route.target_lock_timeout,
-            )
-        finally:
-            fresh.close()
         self._keep_stages = False
         if receipt is not None:
             return receipt
@@ -176,20 +220,20 @@ class _Run:
             raise cause from None
         raise XminError("mssql_transaction.connection_lost", "The transaction rolled back: no receipt exists under the lock.") from None
 
-    def _drop_stages(self, staging: Session) -> None:
+    def _drop_stages(self, session: Session) -> None:
         """Best effort: what stays is swept by the next run."""
         if self._keep_stages:
             return
         try:
-            self._engine.drop_stages(staging, [self._admitted.load_id])
+            self._engine.drop_stages(session, [self._admitted.load_id])
         except XminError as error:
-            self._progress(Progress("CLEANUP_FAILED", note=error.code))
+            self.progress(Progress("CLEANUP_FAILED", note=error.code))
 
     def finish(self, receipt: Receipt, recorder: Recorder) -> Outcome:
         """The audit row: a fault here cannot undo the commit and is told as a committed outcome."""
         outcome = Outcome(receipt=receipt, attempt=self._admitted.attempt, phases=tuple(recorder.phases))
         try:
-            self._audit(outcome="committed", error_code=None, receipt=receipt, evidence=json.dumps(evidence_document(self._route, outcome)))
+            self._audit(outcome="committed", error=None, receipt=receipt, evidence=json.dumps(evidence_document(self._route, outcome)))
         except XminError as error:
             return Outcome(receipt=receipt, attempt=outcome.attempt, phases=outcome.phases, cleanup_error=error)
         return outcome
@@ -197,19 +241,18 @@ class _Run:
     def record_failure(self, error: BaseException) -> None:
         """Audit what stopped the run, on a session of its own; never hides the error itself."""
         known = error if isinstance(error, XminError) else XminError("run.unexpected", f"Unexpected {type(error).__name__}.")
-        with contextlib.suppress(XminError):  # the task log has it
-            self._audit(
-                outcome="unknown" if known.code.endswith("outcome_unknown") else "refused",
-                error_code=known.code,
-                receipt=None,
-                evidence=json.dumps(refusal_document(self._route, known), default=str),
-            )
+        unknown = known.code == "mssql_transaction.commit_outcome_unknown"
+        with contextlib.suppress(XminError):  # the caller has the error itself
+            evidence = json.dumps(refusal_document(self._route, known), default=str)
+            self._audit(outcome="unknown" if unknown else "refused", error=known, receipt=None, evidence=evidence)
 
-    def _audit(self, *, outcome: str, error_code: str | None, receipt: Receipt | None, evidence: str) -> None:
+    def _audit(self, *, outcome: str, error: XminError | None, receipt: Receipt | None, evidence: str) -> None:
         admitted = self._admitted
-        session = self._engine.connect("target", cancel=Cancellation())
-        try:
-            ledger = Ledger(session, admitted.catalog)
+        self.cancel = Cancellation()
+        with self._target_session() as (session, authority):
+            ledger = Ledger(session, admitted.catalog, authority)
+            if error is not None:
+                ledger.close_invocation(admitted.invocation_digest, status=outcome, error_code=error.code)
             ledger.write_audit(
                 {
                     "audit_id": uuid.uuid4(),
@@ -221,13 +264,11 @@ class _Run:
                     "target_identity": admitted.identity.binding.identity,
                     "state_key": admitted.identity.state_key,
                     "outcome": outcome,
-                    "error_code": error_code,
+                    "error_code": error.code if error else None,
                     "receipt_id": receipt.receipt_id if receipt else None,
                     "evidence": evidence,
                 }
             )
-        finally:
-            session.close()
 
 
 def source_request(route: Route, *, work_dir: Path) -> SourceRequest:
@@ -247,9 +288,3 @@ def source_request(route: Route, *, work_dir: Path) -> SourceRequest:
         deadline_seconds=route.source_deadline,
         min_free_bytes=route.min_free_bytes,
     )
-
-
-def _open(stack: ExitStack, engine: Engine, role: str, cancel: Cancellation) -> Session:
-    session = engine.connect(role, cancel=cancel)  # type: ignore[arg-type]
-    stack.callback(session.close)
-    return session

@@ -45,20 +45,43 @@ def observe_pins(engine: Engine, session: Session, route: Route) -> list[PinVerd
     return verdicts
 
 
-def verify_databases(engine: Engine, session: Session, route: Route) -> None:
+class VerifiedDatabases:
+    """Proof that target, staging and state are the signed databases, as one session saw them.
+
+    Only :func:`verify_databases` makes one, and the ledger cannot be used without it.
+    """
+
+    def __init__(self, seal: object) -> None:
+        if seal is not _SEAL:
+            raise TypeError("database authority is verified by verify_databases, never asserted")
+
+
+_SEAL = object()
+
+
+def verify_databases(engine: Engine, session: Session, route: Route) -> VerifiedDatabases:
     """Target, staging, then state.
 
     :raises XminError: ``mssql_transaction.<role>_database_<reason>`` for the first pin that does not hold.
     """
     for role in ROLES:
-        name, authority = _signed(route, role)
-        for verdict in _compare(role, name, authority, engine.observe_database(session, name)):
-            if not verdict.ok:
-                raise XminError(
-                    f"mssql_transaction.{role}_database_{verdict.reason}",
-                    f"The {role} database's {verdict.pin} is {verdict.observed}; signed is {verdict.expected}.",
-                    details={"role": role, "pin": verdict.pin, "expected": verdict.expected, "observed": verdict.observed},
-                )
+        verify_database(engine, session, route, role=role)
+    return VerifiedDatabases(_SEAL)
+
+
+def verify_database(engine: Engine, session: Session, route: Route, *, role: Role) -> None:
+    """One role's pins: also for a lease that outlives the first proof.
+
+    :raises XminError: as :func:`verify_databases`.
+    """
+    name, authority = _signed(route, role)
+    for verdict in _compare(role, name, authority, engine.observe_database(session, name)):
+        if not verdict.ok:
+            raise XminError(
+                f"mssql_transaction.{role}_database_{verdict.reason}",
+                f"The {role} database's {verdict.pin} is {verdict.observed}; signed is {verdict.expected}.",
+                details={"role": role, "pin": verdict.pin, "expected": verdict.expected, "observed": verdict.observed},
+            )
 
 
 def verify_session_pair(target: SessionFacts, state: SessionFacts) -> None:

@@ -37,8 +37,10 @@ class Engine(Protocol):
         """Unit of ``Fingerprint`` over text, so that the Arrow side counts the same."""
         ...
 
-    def connect(self, role: Role, *, cancel: Cancellation) -> Session:
+    def connect(self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None) -> Session:
         """Open a session whose current database is the role's.
+
+        :param statement_timeout: seconds that any of its statements may take; None for no limit.
 
         :raises XminError: ``mssql_transaction.unreachable``, ``.authentication_failed``, ``.driver_missing``.
         """

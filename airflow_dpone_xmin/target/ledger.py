@@ -17,6 +17,7 @@ from airflow_dpone_xmin.contracts.canonical import digest
 from airflow_dpone_xmin.contracts.envelope import Payload
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.state import ActionCounts, Checkpoint, Head, Receipt
+from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.catalog import COUNT_COLUMNS, DIGEST_COLUMNS, Catalog
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import Now
@@ -33,10 +34,15 @@ def server_time(session: Session) -> datetime:
 
 
 class Ledger:
-    """Reads and writes of one catalog on one session."""
+    """Reads and writes of one catalog on one session.
 
-    def __init__(self, session: Session, catalog: Catalog) -> None:
-        self._session, self._catalog = session, catalog
+    :param authority: proof that the databases behind the session are the signed ones.
+    """
+
+    def __init__(self, session: Session, catalog: Catalog, authority: VerifiedDatabases) -> None:
+        if not isinstance(authority, VerifiedDatabases):
+            raise TypeError("a ledger needs verified databases")
+        self._session, self._catalog, self._authority = session, catalog, authority
 
     # ---- registry ---------------------------------------------------------------------------------------------------------
     def accept_registry(self, *, environment: str, serial: int) -> None:
@@ -216,7 +222,63 @@ class Ledger:
         elif self._session.execute("head.update", update(table).where(table.c.target_identity == target_identity).values(values)) != 1:
             raise XminError("checkpoint.conflict", "The target's head row is gone.")
 
+    # ---- repair authority -------------------------------------------------------------------------------------------------
+    def find_authority(self, authority_id: str) -> Mapping[str, Any] | None:
+        """The immutable row of an approval."""
+        table = self._catalog.repair_authority
+        row = self._session.first("repair.find", _locked(table, table.c.authority_id == authority_id))
+        return None if row is None else dict(row._mapping)
+
+    def list_authorities(self, *, limit: int) -> list[Mapping[str, Any]]:
+        """The newest approvals with their consumption time, newest first."""
+        table, used = self._catalog.repair_authority, self._catalog.repair_consumption
+        joined = table.outerjoin(used, used.c.authority_id == table.c.authority_id)
+        query = (
+            select(table, used.c.consumed_at_utc, used.c.receipt_id)
+            .select_from(joined)
+            .order_by(table.c.created_at_utc.desc())
+            .limit(limit)
+        )
+        return [dict(row._mapping) for row in self._session.rows("repair.list", query)]
+
+    def is_consumed(self, authority_id: str) -> bool:
+        """Whether the one shot was taken."""
+        table = self._catalog.repair_consumption
+        return self._session.first("repair.consumed", _locked(table, table.c.authority_id == authority_id)) is not None
+
+    def consume(self, values: Mapping[str, Any]) -> None:
+        """Take the one shot, tied to its receipt; the primary key refuses a second one."""
+        row = {**values, "consumed_at_utc": server_time(self._session)}
+        self._session.execute("repair.consume", insert(self._catalog.repair_consumption).values(row))
+
+    def insert_authority(self, values: Mapping[str, Any]) -> None:
+        """Provision an approval: the owner's session only, runtime has no INSERT right on it."""
+        self._session.execute("repair.insert", insert(self._catalog.repair_authority).values(_no_parameter_for_null(values)))
+
+    def supersede(self, state_key: bytes, *, by: bytes, previous: Checkpoint) -> None:
+        """End the ownership of an old state key; its row and receipts stay as history.
+
+        :raises XminError: ``checkpoint.conflict``.
+        """
+        table, now = self._catalog.source_state, server_time(self._session)
+        condition = and_(
+            table.c.state_key == state_key,
+            table.c.safe_xmin == previous.xmin,
+            table.c.revision == previous.revision,
+            table.c.superseded_at_utc.is_(None),
+        )
+        values = {"superseded_at_utc": now, "superseded_by_state_key": by, "updated_at_utc": now}
+        if self._session.execute("owner.supersede", update(table).where(condition).values(values)) != 1:
+            raise XminError("checkpoint.conflict", "The old owner's checkpoint moved.")
+
     # ---- audit ------------------------------------------------------------------------------------------------------------
+    def last_audit(self, invocation: bytes) -> Mapping[str, Any] | None:
+        """The newest audit row of an invocation."""
+        table = self._catalog.audit
+        query = select(table).where(table.c.invocation_digest == invocation).order_by(table.c.recorded_at_utc.desc()).limit(1)
+        row = self._session.first("audit.find", query)
+        return None if row is None else dict(row._mapping)
+
     def write_audit(self, values: Mapping[str, Any]) -> None:
         """Append one audit row."""
         self._session.execute("audit.insert", insert(self._catalog.audit).values({**values, "recorded_at_utc": server_time(self._session)}))

@@ -29,7 +29,7 @@ from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.engine import Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
-from airflow_dpone_xmin.target.mssql_driver import bulk_connection, odbc_url, require_pyodbc
+from airflow_dpone_xmin.target.mssql_driver import bulk_connection, limit_statements, odbc_url, require_pyodbc
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
@@ -67,7 +67,7 @@ class MssqlEngine:
             STATE: self.layout.state,
         }[logical]
 
-    def connect(self, role: Role, *, cancel: Cancellation) -> Session:
+    def connect(self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None) -> Session:
         """Open a session whose current database is the role's."""
         require_pyodbc()
         try:
@@ -78,6 +78,8 @@ class MssqlEngine:
         connection = connection.execution_options(schema_translate_map=translation, preserve_rowcount=True)
         session = Session(connection, translate=self.translate, cancel=cancel, interrupt=_interrupt)
         with closing_on_error(session):
+            if statement_timeout is not None:
+                limit_statements(connection.connection.driver_connection, self._endpoint, seconds=statement_timeout)
             session.command("session.pins", _PINS)
             session.command("session.pins", "SET NUMERIC_ROUNDABORT OFF")
             session.command("session.pins", "SET NOCOUNT OFF")

@@ -19,7 +19,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 
 ODBC_DRIVER = "ODBC Driver 18 for SQL Server"
 LOGIN_TIMEOUT_SECONDS = 10
-_NOT_ODBC = {"driver", "login_timeout", "connect_timeout", "dpone_registry_entry"}
+_NOT_ODBC = {"driver", "login_timeout", "connect_timeout", "query_timeout", "dpone_registry_entry"}
 
 
 def require_pyodbc() -> Any:
@@ -60,6 +60,12 @@ def login_timeout(endpoint: Endpoint) -> int:
     """Seconds to wait for a login: never more than :data:`LOGIN_TIMEOUT_SECONDS`, less when the connection asks for less."""
     asked = endpoint.extra.get("login_timeout")
     return min(LOGIN_TIMEOUT_SECONDS, int(asked)) if asked is not None else LOGIN_TIMEOUT_SECONDS
+
+
+def limit_statements(driver: Any, endpoint: Endpoint, *, seconds: float) -> None:
+    """Bound every statement of a pyodbc connection; a lower ``query_timeout`` of the connection is not widened."""
+    asked = endpoint.extra.get("query_timeout")
+    driver.timeout = min(int(seconds), int(asked)) if asked is not None else int(seconds)
 
 
 def driver_name(endpoint: Endpoint) -> str:

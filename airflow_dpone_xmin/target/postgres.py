@@ -63,7 +63,7 @@ class PostgresEngine:
             STATE: self.layout.state,
         }[logical]
 
-    def connect(self, role: Role, *, cancel: Cancellation) -> Session:
+    def connect(self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None) -> Session:
         """Open a session; every role is the same database here, the state role by its own login."""
         try:
             connection = (self._state_engine if role == "state" else self._engine).connect()
@@ -74,6 +74,9 @@ class PostgresEngine:
         session = Session(connection, translate=self.translate, cancel=cancel, interrupt=lambda driver, _: driver.cancel_safe(timeout=5.0))
         with closing_on_error(session):
             session.command("session.pins", "SET TIME ZONE 'UTC'")
+            if statement_timeout is not None:
+                limit = {"value": f"{int(statement_timeout * 1000)}ms"}
+                session.command("session.pins", "SELECT set_config('statement_timeout', :value, false)", limit)
         return session
 
     def begin_exclusive(self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float) -> None:
@@ -273,7 +276,7 @@ class PostgresEngine:
 
     def translate(self, error: BaseException, label: str) -> XminError:
         """Classify by SQLSTATE."""
-        state = str(getattr(error, "sqlstate", None) or "")
+        state = str(getattr(error, "sqlstate", None) or ("08001" if label == "connect" else ""))
         details = {"step": label, "sqlstate": state or "none", "engine": "embedded"}
         code = _code_of(state, label)
         return XminError(code, f"Step {label} failed with SQLSTATE {state or 'none'}.", details=details)

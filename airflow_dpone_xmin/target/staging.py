@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -24,6 +23,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.fingerprint import Fingerprints
+from airflow_dpone_xmin.target.lease import StagingLease
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import Count, Fingerprint
 from airflow_dpone_xmin.target.tables import Stage, stage_table
@@ -42,40 +42,6 @@ class Staged:
     keys: Stage | None
     rows_count: int
     keys_count: int | None
-
-
-class StagingLease:
-    """A session of its own whose application lock marks a load as alive; checked around every staging step."""
-
-    def __init__(self, engine: Engine, session: Session, load_id: UUID) -> None:
-        self._engine, self._session = engine, session
-        self.resource = lease_resource(load_id)
-        engine.take_lease(session, resource=self.resource)
-        self._identity = engine.session_facts(session)
-
-    def check(self) -> None:
-        """:raises XminError: ``mssql_transaction.staging_lease_lost`` when the session was evicted or replaced."""
-        try:
-            same = self._engine.session_facts(self._session) == self._identity
-            held = same and self._engine.holds_lease(self._session, resource=self.resource)
-        except XminError as error:
-            if error.code == "run.cancelled":
-                raise
-            held = False
-        if not held:
-            raise XminError("mssql_transaction.staging_lease_lost", "The staging session no longer holds its lease.")
-
-    @contextmanager
-    def around(self) -> Iterator[None]:
-        """Check before and after one staging step."""
-        self.check()
-        yield
-        self.check()
-
-
-def lease_resource(load_id: UUID) -> str:
-    """Application lock of a load's staging tables and artifacts."""
-    return f"dpone:load:{load_id.hex}"
 
 
 def stage_envelope(
@@ -114,26 +80,6 @@ def stage_envelope(
     with lease.around():
         _prove_subset(session, rows, keys)
     return Staged(rows=rows, keys=keys, rows_count=envelope.rows_artifact.rows, keys_count=keys_artifact.rows)
-
-
-def sweep(engine: Engine, session: Session, *, keep: UUID) -> int:
-    """Drop what killed attempts left: staging tables whose lease nobody holds. Returns how many."""
-    dead = []
-    for load_id in engine.list_stages(session):
-        if load_id == keep:
-            continue
-        resource = lease_resource(load_id)
-        try:
-            engine.take_lease(session, resource=resource)
-        except XminError as error:
-            if error.code != "invocation.attempt_conflict":
-                raise
-            continue
-        dead.append((load_id, resource))
-    dropped = engine.drop_stages(session, [load_id for load_id, _ in dead])
-    for _, resource in dead:
-        engine.release(session, resource=resource)
-    return dropped
 
 
 def _plans(projection: Projection, artifact: Artifact) -> tuple[ColumnPlan, ...]:

@@ -7,8 +7,6 @@ run, never listed by hand. Every state is tried on a fresh copy of the target da
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ import psycopg
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from tests.children import Job, die, start
 from tests.world import WRITER, World
 
 Kind = Literal["raised", "session", "process", "lost_ack"]
@@ -204,10 +203,7 @@ class Matrix:
         return error
 
     def _in_child(self, boundary: Boundary) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
-        child = context.Process(target=run_and_die, args=(self.world, boundary))
-        child.start()
+        child = start(run_and_die, Job.of(self.world, RUN_ID), boundary)
         child.join(60)
         assert child.exitcode == -signal.SIGKILL, f"{boundary} was not hit: exit code {child.exitcode}"
 
@@ -229,11 +225,11 @@ def kill_all(owner: psycopg.Connection[Any]) -> None:
     )
 
 
-def run_and_die(world: World, boundary: Boundary) -> None:
+def run_and_die(job: Job, boundary: Boundary) -> None:
     """Body of a child: run, and be killed at *boundary*."""
-    counting = Counting(boundary, lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    counting = Counting(boundary, lambda _: die())
     with observing(counting):
-        world.run(RUN_ID, progress=counting.progress)
+        job.run(progress=counting.progress)
 
 
 def _raise(_: Event | Progress) -> None:
@@ -244,7 +240,7 @@ def sample(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
     """The states of the default run.
 
     :data:`REPEATED` reads of admission are tried first and last only. A raised error after a step is the error before the next one, so
-    the phase ``after`` is tried where something was made durable; the slower kinds take every fourth of the rest.
+    the phase ``after`` is tried where something was made durable; the slower kinds take every sixth of the rest.
     """
     last: dict[str, int] = {}
     for boundary in boundaries:
@@ -255,4 +251,4 @@ def sample(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
         return [b for b in kept if b.label == "transaction.commit" and b.phase == "after"]
     certain = [b for b in kept if b.label in durable]
     others = [b for b in kept if b.label not in durable and (b.phase == "before" or b.label.startswith("progress."))]
-    return certain + (others if kind == "raised" else list(itertools.islice(others, 1, None, 4)))
+    return certain + (others if kind == "raised" else list(itertools.islice(others, 1, None, 6)))

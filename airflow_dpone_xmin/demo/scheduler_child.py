@@ -2,11 +2,12 @@
 
 It speaks JSON lines with its parent: a command in on stdin, events out on the stream that stdout was; whatever Airflow prints goes to the
 log file. Only the fault of a command is not Airflow's own: it kills the process that runs the task, with SIGKILL, at a point of the
-target's transaction. Run as ``python -m airflow_dpone_xmin.demo.airflow_child LOGFILE``. Imports Airflow and the target's observers.
+target's transaction. Run as ``python -m airflow_dpone_xmin.demo.scheduler_child LOGFILE``. Imports Airflow and the target's observers.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ import signal
 import sys
 import time
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from typing import Any, TextIO
 
 FAULTS = {"before_commit": "before", "after_commit": "after"}
@@ -49,8 +51,11 @@ class ProgressHandler(logging.Handler):
 def main(log_file: str) -> None:
     """Warm up, then serve commands until stdin ends."""
     channel = Channel(_redirect(log_file))
+    gc.disable()  # nothing that is built here is ever garbage
     _warm_up()
-    channel.send("ready")
+    gc.freeze()  # and its pages stay shared with every forked process
+    gc.enable()
+    channel.send("ready", airflow=version("apache-airflow"))
     for line in sys.stdin:
         command = json.loads(line)
         started = time.monotonic()
@@ -78,12 +83,8 @@ def _warm_up() -> None:
     from airflow.utils.db import initdb
 
     initdb()
-    api = supervisor.in_process_api_server()
-    for part in api.app.routes:  # cadwyn generates its versions at the first request otherwise: seconds in every process
-        initialize = getattr(getattr(part, "app", None), "_cadwyn_initialize", None)
-        if initialize is not None:
-            initialize()
-    initialize = getattr(api.app, "_cadwyn_initialize", None)
+    # The execution API generates its versions at the first request: seconds in every process, unless it is done before the fork.
+    initialize = getattr(supervisor.in_process_api_server().app, "_cadwyn_initialize", None)
     if initialize is not None:
         initialize()
 

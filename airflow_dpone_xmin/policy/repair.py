@@ -1,0 +1,115 @@
+"""What a repair authority admits: every rule about one-shot approvals, as pure functions. Imports contracts only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.repair import RepairAuthority
+from airflow_dpone_xmin.contracts.state import Checkpoint
+from airflow_dpone_xmin.policy.guards import GuardVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class RepairBinding:
+    """What a run is, as far as an approval is bound to it."""
+
+    environment: str
+    state_key: bytes
+    scope_hash: bytes
+    checkpoint: Checkpoint | None
+
+
+def admit_authority(authority: RepairAuthority, binding: RepairBinding, *, consumed: bool, now: datetime) -> None:
+    """An authority must be unconsumed, valid now and bound to exactly this run.
+
+    :param consumed: whether a consumption row exists.
+    :param now: the state server's UTC clock, aware.
+    :raises XminError: ``repair_authority.consumed``, ``.expired``, ``.environment_mismatch`` or ``.binding_mismatch``.
+    """
+    name = {"authority_id": authority.authority_id}
+    if consumed:
+        raise XminError("repair_authority.consumed", "This repair authority was already used once.", details=name)
+    if now >= authority.expires_at:
+        raise XminError("repair_authority.expired", f"It was valid until {authority.expires_at.isoformat()}.", details=name)
+    if authority.environment != binding.environment:
+        raise XminError("repair_authority.environment_mismatch", f"It is for environment {authority.environment}.", details=name)
+    checkpoint = binding.checkpoint
+    expected = {
+        "state_key": binding.state_key.hex(),
+        "scope_hash": binding.scope_hash.hex(),
+        "checkpoint": None if checkpoint is None else [checkpoint.xmin, checkpoint.revision],
+    }
+    bound = {
+        "state_key": authority.state_key,
+        "scope_hash": authority.scope_hash,
+        "checkpoint": None if authority.checkpoint is None else [authority.checkpoint.xmin, authority.checkpoint.revision],
+    }
+    differing = [field for field in expected if expected[field] != bound[field]]
+    if differing:
+        raise XminError(
+            "repair_authority.binding_mismatch",
+            f"It is bound to another {', '.join(differing)}.",
+            details={**name, "bound": bound, "current": expected},
+        )
+
+
+def admit_baseline(authority: RepairAuthority | None) -> bool:
+    """Whether a full baseline over an unknown or empty target is approved."""
+    return authority is not None and authority.allow.full_baseline
+
+
+def admit_deletes(authority: RepairAuthority | None, verdict: GuardVerdict, *, everything: bool) -> bool:
+    """Whether the observed deletes are approved.
+
+    Every exceeded limit needs its bound; a bound that is present always holds. Deleting everything needs both bounds (reference: they
+    must "cover the exact observed ratio 1.0").
+
+    :param everything: whether the key snapshot is empty.
+    :raises XminError: ``repair_authority.bounds_exceeded`` when an approval exists but is too small.
+    """
+    if authority is None:
+        return False
+    allow = authority.allow
+    needed = {"max_delete_rows", "max_delete_ratio"} if everything else set(verdict.exceeded)
+    absent = {name for name in needed if getattr(allow, name) is None}
+    if absent == needed and needed:
+        return False
+    ratio = Fraction(verdict.missing, verdict.active_before) if verdict.active_before else Fraction(0)
+    too_small = set(absent)
+    if allow.max_delete_rows is not None and verdict.missing > allow.max_delete_rows:
+        too_small.add("max_delete_rows")
+    if allow.max_delete_ratio is not None and ratio > Fraction(allow.max_delete_ratio):
+        too_small.add("max_delete_ratio")
+    if too_small:
+        raise XminError(
+            "repair_authority.bounds_exceeded",
+            f"{verdict.missing} of {verdict.active_before} rows are missing; the approval does not cover {', '.join(sorted(too_small))}.",
+            details={"authority_id": authority.authority_id, "missing": verdict.missing, "active": verdict.active_before},
+        )
+    return True
+
+
+def admit_transfer(authority: RepairAuthority, *, owner: bytes | None, owner_checkpoint: Checkpoint | None) -> None:
+    """The old owner must be exactly the one that the approver saw.
+
+    :param owner: state key of the target's active owner.
+    :param owner_checkpoint: its checkpoint.
+    :raises XminError: ``repair_authority.transfer_mismatch``.
+    """
+    transfer = authority.transfer
+    if transfer is None:
+        return
+    seen = None if owner is None or owner_checkpoint is None else (owner.hex(), owner_checkpoint.xmin, owner_checkpoint.revision)
+    if seen != (transfer.state_key, transfer.xmin, transfer.revision):
+        raise XminError(
+            "repair_authority.transfer_mismatch",
+            "The target's active owner is not the one whose ownership the approval ends.",
+            details={
+                "authority_id": authority.authority_id,
+                "bound": [transfer.state_key, transfer.xmin, transfer.revision],
+                "current": None if seen is None else list(seen),
+            },
+        )

@@ -1,0 +1,101 @@
+"""The gate: what stops a commit before its first business DML, and what an approval lets through.
+
+Every refusal carries the exact binding that an approver needs (reference "One-shot repair and mass-delete approval"). Imports
+contracts, policy and the target's own modules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_dpone_xmin.contracts.envelope import Payload
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.repair import RepairAuthority
+from airflow_dpone_xmin.contracts.state import Checkpoint, Classification
+from airflow_dpone_xmin.policy.guards import GuardVerdict, judge_deletes, observed_ratio
+from airflow_dpone_xmin.policy.repair import admit_baseline, admit_deletes
+from airflow_dpone_xmin.target.work import Work
+
+
+class Gate:
+    """Judges one classification.
+
+    :param repair: the approval admitted under the lock.
+    """
+
+    def __init__(self, work: Work, repair: RepairAuthority | None) -> None:
+        self._work, self._repair = work, repair
+        self._used = repair is not None and repair.transfer is not None
+
+    def judge(self, before: Classification) -> None:
+        """Stop, or let pass and remember that the approval was needed.
+
+        :raises XminError: ``checkpoint.missing``, ``guard.*``, ``repair_authority.bounds_exceeded``, ``repair_authority.unused``,
+            ``reconcile.invariant``.
+        """
+        work, staged = self._work, self._work.staged
+        reconciles = work.route.delete_mode.reconciles
+        if reconciles and before.keys != staged.keys_count:
+            raise XminError("reconcile.invariant", "The classification did not see every key.", details=counts_of(before))
+        if work.envelope.reason == "repair_authority":
+            self._used = True
+        if work.position.checkpoint is None and before.active + before.retained > 0:
+            self._baseline("checkpoint.missing", "The target has rows but this state key has no checkpoint.", before)
+        verdict = judge_deletes(missing=before.missing, active_before=before.active, guards=work.route.guards)
+        if staged.keys_count == 0 and (reconciles or work.envelope.payload is Payload.FULL):
+            self._empty(before, verdict)
+        elif verdict.exceeded:
+            limits = ", ".join(verdict.exceeded)
+            message = f"{before.missing} of {before.active} active rows are missing at the source; limits exceeded: {limits}."
+            self._deletes("guard.deletes_exceeded", message, before, verdict, everything=False)
+        if self._repair is not None and not self._used:
+            raise XminError(
+                "repair_authority.unused",
+                "Nothing in this run needed the approval.",
+                details={"authority_id": self._repair.authority_id, **counts_of(before)},
+            )
+
+    def _empty(self, before: Classification, verdict: GuardVerdict) -> None:
+        """An empty snapshot is a baseline of nothing, or a deletion of everything."""
+        message = "The source snapshot holds no rows."
+        if before.active == 0:
+            self._baseline("guard.empty_snapshot", message, before)
+        else:
+            self._deletes("guard.empty_snapshot", message, before, verdict, everything=True)
+
+    def _baseline(self, code: str, message: str, seen: Classification) -> None:
+        if not admit_baseline(self._repair):
+            raise stopped(self._work, code, message, seen)
+        self._used = True
+
+    def _deletes(self, code: str, message: str, seen: Classification, verdict: GuardVerdict, *, everything: bool) -> None:
+        if not admit_deletes(self._repair, verdict, everything=everything):
+            raise stopped(self._work, code, message, seen)
+        self._used = True
+
+
+def stopped(work: Work, code: str, message: str, seen: Classification) -> XminError:
+    """A refusal with its binding."""
+    binding = {
+        **repair_binding(work.route.environment, work.state_key, work.scope_hash, work.position.checkpoint),
+        "observed_missing": seen.missing,
+        "observed_active": seen.active,
+        "observed_ratio": observed_ratio(seen.missing, seen.active),
+    }
+    return XminError(code, message, details={"binding": binding, **counts_of(seen)})
+
+
+def repair_binding(environment: str, state_key: bytes, scope_hash: bytes, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """What an approval of this run must be bound to."""
+    return {
+        "environment": environment,
+        "state_key": state_key.hex(),
+        "scope_hash": scope_hash.hex(),
+        "checkpoint_xmin": checkpoint.xmin if checkpoint else None,
+        "checkpoint_revision": checkpoint.revision if checkpoint else None,
+    }
+
+
+def counts_of(seen: Classification) -> dict[str, int]:
+    """The classification for details."""
+    return {name: getattr(seen, name) for name in ("matched", "missing", "absent", "tombstoned", "retained")}

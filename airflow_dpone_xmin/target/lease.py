@@ -1,0 +1,150 @@
+"""The staging lease: a session in the signed staging database that marks a load as alive, from before CREATE until after cleanup.
+
+Its continuity is proven by an application lock and by the database's pins, before and after every staging step (reference "Signed SQL
+Server database authority"): an ordinary DROP and CREATE of the same name cannot substitute another database during a long load. Imports
+contracts, tenacity and the target's own modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_before_delay, wait_chain, wait_fixed
+from tenacity.stop import stop_any
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.target.authority import verify_database
+from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.session import Session
+
+TRANSIENT = frozenset({"08001", "08003", "08007", "08S01", "HYT00", "HYT01"})
+"""The only SQLSTATEs after which a fresh pair of sessions is tried again."""
+WAITS_SECONDS = (5, 10)
+DEADLINE_SECONDS = 45
+STATEMENT_SECONDS = 5.0
+
+
+class StagingLease:
+    """Two sessions of one load in the staging database.
+
+    :param work: runs DDL and proofs.
+    :param watch: holds the lock and is looked at; its statements are short.
+    """
+
+    def __init__(self, engine: Engine, route: Route, load_id: UUID, *, work: Session, watch: Session) -> None:
+        self._engine, self._route, self.work, self._watch = engine, route, work, watch
+        self.resource = lease_resource(load_id)
+        verify_database(engine, watch, route, role="staging")
+        self._identity = engine.session_facts(watch)
+        if self._identity.database != route.layout.staging.database:
+            raise XminError("mssql_transaction.staging_database_authority_mismatch", "The staging session is in another database.")
+        engine.take_lease(watch, resource=self.resource)
+
+    def check(self) -> None:
+        """Same session, same lock, same database.
+
+        :raises XminError: ``mssql_transaction.staging_lease_lost``, ``mssql_transaction.staging_database_*``.
+        """
+        try:
+            held = self._engine.session_facts(self._watch) == self._identity
+            held = held and self._engine.holds_lease(self._watch, resource=self.resource)
+        except XminError as error:
+            if error.code == "run.cancelled":
+                raise
+            held = False
+        if not held:
+            raise XminError("mssql_transaction.staging_lease_lost", "The staging session no longer holds its lease.")
+        verify_database(self._engine, self._watch, self._route, role="staging")
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Check before and after one staging step."""
+        self.check()
+        yield
+        self.check()
+
+
+@contextmanager
+def staging_lease(engine: Engine, route: Route, load_id: UUID, *, cancel: Cancellation) -> Iterator[StagingLease]:
+    """Open the lease; a transient failure of either session is tried again with a fresh pair, nothing else is.
+
+    :raises XminError: the last failure, with stage, SQLSTATE, attempts and whether they were exhausted.
+    """
+    attempts = 0
+
+    def open_pair() -> StagingLease:
+        nonlocal attempts
+        attempts += 1
+        opened: list[Session] = []
+        try:
+            opened.append(engine.connect("staging", cancel=cancel))
+            opened.append(engine.connect("staging", cancel=cancel, statement_timeout=STATEMENT_SECONDS))
+            return StagingLease(engine, route, load_id, work=opened[0], watch=opened[1])
+        except BaseException:
+            for session in opened:
+                session.close()
+            raise
+
+    retrying = Retrying(
+        retry=retry_if_exception(_transient),
+        wait=wait_chain(*[wait_fixed(seconds) for seconds in WAITS_SECONDS]),
+        stop=stop_any(stop_after_attempt(len(WAITS_SECONDS) + 1), stop_before_delay(DEADLINE_SECONDS)),
+        sleep=_sleep(cancel),
+        reraise=True,
+    )
+    try:
+        lease = retrying(open_pair)
+    except XminError as error:
+        raise _told(error, attempts=attempts) from None
+    try:
+        yield lease
+    finally:
+        lease._watch.close()
+        lease.work.close()
+
+
+def sweep(engine: Engine, session: Session, *, keep: UUID) -> int:
+    """Drop what killed attempts left: staging tables whose lease nobody holds. Returns how many."""
+    dead = []
+    for load_id in engine.list_stages(session):
+        if load_id == keep:
+            continue
+        resource = lease_resource(load_id)
+        try:
+            engine.take_lease(session, resource=resource)
+        except XminError as error:
+            if error.code != "invocation.attempt_conflict":
+                raise
+            continue
+        dead.append((load_id, resource))
+    dropped = engine.drop_stages(session, [load_id for load_id, _ in dead])
+    for _, resource in dead:
+        engine.release(session, resource=resource)
+    return dropped
+
+
+def lease_resource(load_id: UUID) -> str:
+    """Application lock of a load's staging tables."""
+    return f"dpone:load:{load_id.hex}"
+
+
+def _transient(error: BaseException) -> bool:
+    return isinstance(error, XminError) and error.details.get("sqlstate") in TRANSIENT
+
+
+def _sleep(cancel: Cancellation) -> Callable[[float], None]:
+    def wait(seconds: float) -> None:
+        cancel.wait(seconds)
+        cancel.check()
+
+    return wait
+
+
+def _told(error: XminError, *, attempts: int) -> XminError:
+    exhausted = _transient(error)
+    details = {**error.details, "stage": "staging_lease", "attempts": attempts, "exhausted": exhausted}
+    return XminError(error.code, error.message, hint=error.hint, details=details, retryable=error.retryable)
