@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from airflow_dpone_xmin.contracts.route import Route
     from airflow_dpone_xmin.runtime.check import Report
+    from airflow_dpone_xmin.runtime.evidence import Outcome
+    from airflow_dpone_xmin.target.finalize import Preview
 
 ManifestArgument = Annotated[str, typer.Argument(help="Manifest file (YAML or JSON).", show_default=False)]
 TableOption = Annotated[str | None, typer.Option("--table", help="schema.table, when the manifest names several.")]
@@ -130,24 +132,44 @@ def run(
     run_id: Annotated[
         str | None, typer.Option("--run-id", help="Scheduler identity of the run; the same id again answers from its receipt.")
     ] = None,
+    repair_authority_ref: Annotated[
+        str | None,
+        typer.Option("--repair-authority-ref", envvar="DPONE_REPAIR_AUTHORITY_REF", help="One-shot approval of an exceptional run."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Extract, stage and classify; change nothing in the target.")] = False,
 ) -> None:
     """Run one route once: all of it commits, or none of it does."""
     import uuid
 
-    from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.cli.progress import live_progress
     from airflow_dpone_xmin.contracts.state import Invocation
-    from airflow_dpone_xmin.runtime.evidence import evidence_document
-    from airflow_dpone_xmin.runtime.reconcile import reconcile
+    from airflow_dpone_xmin.runtime import reconcile as runtime
+    from airflow_dpone_xmin.runtime.repair import select_repair
 
     route = load_route(context, manifest, table)
     invocation = Invocation(process=route.process, run_id=run_id or str(uuid.uuid4()))
+    repair = select_repair(repair_authority_ref, registry=context.registry.document, trusted_keys=context.settings.trusted_keys)
     context.output.note(f"run id {invocation.run_id}")
     with live_progress(context.output) as (progress, cancel):
-        outcome = reconcile(
-            route, invocation, endpoints=context.endpoints, registry_serial=context.registry.serial, progress=progress, cancel=cancel
+        execute: Any = runtime.dry_run if dry_run else runtime.reconcile
+        outcome = execute(
+            route,
+            invocation,
+            endpoints=context.endpoints,
+            registry_serial=context.registry.serial,
+            repair=repair,
+            progress=progress,
+            cancel=cancel,
         )
-    document = evidence_document(route, outcome)
+    if dry_run:
+        _show_preview(context, route, outcome)
+    else:
+        _show_outcome(context, route, outcome)
+
+
+def _show_outcome(context: CliContext, route: Route, outcome: Outcome) -> None:
+    from airflow_dpone_xmin.cli.output import print_facts
+    from airflow_dpone_xmin.runtime.evidence import evidence_document
 
     def human(console: Console) -> None:
         receipt = outcome.receipt
@@ -157,9 +179,27 @@ def run(
             "payload": f"{receipt.payload.value} ({receipt.payload_reason})",
             "checkpoint": f"revision {receipt.new_revision}, xmin {receipt.new_xmin}, replay amplification {receipt.replay_amplification}",
         }
+        if receipt.repair_authority_id is not None:
+            facts["repair authority"] = receipt.repair_authority_id
         facts |= receipt.counts.to_dict()
         print_facts(console, facts, title=f"{route.process} → {route.layout.target.display}")
         if outcome.cleanup_error is not None:
             context.output.note(f"committed, but: {outcome.cleanup_error}")
 
+    context.output.result(evidence_document(route, outcome), human)
+
+
+def _show_preview(context: CliContext, route: Route, preview: Preview) -> None:
+    from airflow_dpone_xmin.cli.output import print_error, print_facts
+    from airflow_dpone_xmin.runtime.evidence import preview_document
+
+    document = preview_document(route, preview)
+
+    def human(console: Console) -> None:
+        print_facts(console, document["classification"], title=f"{route.process} → {route.layout.target.display}: nothing was changed")
+        if preview.refusal is not None:
+            print_error(context.output.err, preview.refusal)
+
     context.output.result(document, human)
+    if preview.refusal is not None:
+        raise typer.Exit(1)

@@ -13,6 +13,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Receipt
+from airflow_dpone_xmin.target.finalize import Preview
 
 EVIDENCE_VERSION = 1
 
@@ -123,4 +124,23 @@ def refusal_document(route: Route, error: XminError) -> dict[str, Any]:
         "environment": route.environment,
         "target": route.layout.target.display,
         "error": error.to_dict(),
+    }
+
+
+def preview_document(route: Route, preview: Preview) -> dict[str, Any]:
+    """What a dry run saw: actions that a run would take, and what would stop it."""
+    seen = preview.classification
+    return {
+        "v": EVIDENCE_VERSION,
+        "status": "dry_run",
+        "target": route.layout.target.display,
+        "classification": {
+            "keys": seen.keys,
+            "active_before": seen.active,
+            "would_insert": seen.absent,
+            "would_reactivate": seen.tombstoned,
+            "would_delete": seen.missing,
+            "tombstones_kept": seen.retained,
+        },
+        "refusal": None if preview.refusal is None else preview.refusal.to_dict(),
     }

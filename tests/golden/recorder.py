@@ -48,22 +48,28 @@ def recording() -> Iterator[Recorder]:
 
 def tsql(statement: Executable) -> str:
     """The statement as SQL Server would get it, parameters by name."""
-    dialect = MSDialect_pyodbc(paramstyle="named")
-    options: dict[str, Any] = {"schema_translate_map": SCHEMAS, "render_schema_translate": True}
-    text = str(_plain(statement).compile(dialect=dialect, compile_kwargs={"render_postcompile": True}, **options))  # type: ignore[attr-defined]
+    with _without_prefixes(statement):
+        text = str(
+            statement.compile(  # type: ignore[attr-defined]
+                dialect=MSDialect_pyodbc(paramstyle="named"), schema_translate_map=SCHEMAS, render_schema_translate=True,
+                compile_kwargs={"render_postcompile": True},
+            )
+        )
     return "\n".join(line.rstrip() for line in _LOAD.sub("dpone_stg_LOAD", text).strip().splitlines())
 
 
-def _plain(statement: Executable) -> Executable:
-    """What only the embedded engine's DDL carries (TEMPORARY, UNLOGGED) is left out."""
-    if isinstance(statement, CreateTable):
-        table = statement.element
-        kept, table._prefixes = table._prefixes, []
-        try:
-            return CreateTable(table)
-        finally:
+@contextmanager
+def _without_prefixes(statement: Executable) -> Iterator[None]:
+    """TEMPORARY and UNLOGGED belong to the embedded engine only."""
+    table: Any = statement.element if isinstance(statement, CreateTable) else None
+    kept = table._prefixes if table is not None else []
+    try:
+        if table is not None:
+            table._prefixes = []
+        yield
+    finally:
+        if table is not None:
             table._prefixes = kept
-    return statement
 
 
 def document(found: dict[tuple[str, str], None]) -> str:

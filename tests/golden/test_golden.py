@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -31,12 +32,15 @@ def embedded(engine_name: str) -> None:
         pytest.skip("golden text is recorded on the embedded engine")
 
 
-def live(world: World, recorder_runs: int = 1) -> None:
+def live(world: World) -> None:
     """One life of a route: baseline, no-op, changes of every kind."""
     world.run("1")
     world.run("1")
     world.run("2")
-    world.source.run("DELETE FROM orders WHERE id = 1", "UPDATE orders SET i = 1 WHERE id = 2", "INSERT INTO orders (id, code, u) SELECT 9, 'n', u FROM orders LIMIT 1")
+    world.source.run(
+        "DELETE FROM orders WHERE id = 1", "UPDATE orders SET i = 1 WHERE id = 2",
+        "INSERT INTO orders (id, code, u) SELECT 9, 'n', u FROM orders LIMIT 1",
+    )
     world.run("3")
     world.source.run("INSERT INTO orders (id, code, u) SELECT 1, 'c1', u FROM orders LIMIT 1")
     world.run("4")
@@ -84,7 +88,7 @@ def test_rendered_ddl(worlds: Setup, embedded: None, request: pytest.FixtureRequ
         world.reconciliation = MODES[mode]
         script = render_route(
             engine, dialect, catalog, projection=world.projection(), mode=world.route().delete_mode,
-            binding_id=__import__("uuid").UUID(int=7), login="dpone_runtime",
+            binding_id=UUID(int=7), login="dpone_runtime",
         )
         text = _script(script)
         assert lint(text) == []
@@ -110,7 +114,7 @@ RULES = {
     "PostgreSQL cast": re.compile(r"(?<!SCHEMA)::"),
     "LIMIT": re.compile(r"\bLIMIT\b", re.I),
     "a bare boolean": re.compile(r"\b(true|false)\b", re.I),
-    "a bit column as a condition": re.compile(r"(WHERE|AND|NOT|OR) \(?[^\s(]*__dpone__is_deleted(?! ?[=<])", re.I),
+    "a bit column as a condition": re.compile(r"(WHERE|AND|NOT|OR) \(?[^\s(]*__dpone__is_deleted(?! ?[=<!])", re.I),
     "MERGE": re.compile(r"\bMERGE\b", re.I),
 }
 #: A table of the target or of staging where it is read: after FROM, JOIN or a comma. The table that a DML changes is locked by row.

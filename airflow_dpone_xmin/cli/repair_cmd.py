@@ -1,0 +1,165 @@
+"""``repair propose|approve|show|list``: one-shot approvals of exceptional runs. Imports typer; everything else lazily."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, TableOption, load_route
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from rich.console import Console
+
+app = typer.Typer(help="Approve one exceptional run: a mass delete, a full repair, a transfer of ownership.", no_args_is_help=True)
+
+
+@app.command("propose")
+@command
+def propose(
+    context: CliContext,
+    manifest: ManifestArgument,
+    run_id: Annotated[str, typer.Option("--run-id", help="The run that was stopped.")],
+    authority_id: Annotated[str, typer.Option("--id", help="Id of the approval; --repair-authority-ref will name it.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why this is right; kept with the approval.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the document is written.")],
+    table: TableOption = None,
+    valid_for: Annotated[str, typer.Option("--valid-for", help="Validity, for example 12h or 3d.")] = "24h",
+    full_baseline: Annotated[bool, typer.Option("--full-baseline", help="Allow a full payload over an unknown target.")] = False,
+    max_delete_rows: Annotated[int | None, typer.Option("--max-delete-rows", min=0, help="Default: what the run observed.")] = None,
+    max_delete_ratio: Annotated[str | None, typer.Option("--max-delete-ratio", help="Decimal from 0 to 1. Default: observed.")] = None,
+) -> None:
+    """Write the approval that a stopped run would need, for review. Approves nothing."""
+    from airflow_dpone_xmin.cli.registry_cmd import as_yaml
+    from airflow_dpone_xmin.contracts.errors import XminError
+    from airflow_dpone_xmin.runtime.repair import propose as make
+
+    route = load_route(context, manifest, table)
+    authority = make(
+        route,
+        endpoints=context.endpoints,
+        run_id=run_id,
+        authority_id=authority_id,
+        reason=reason,
+        valid_for=_duration(valid_for),
+        full_baseline=full_baseline,
+        max_delete_rows=max_delete_rows,
+        max_delete_ratio=_ratio(max_delete_ratio),
+    )
+    document = authority.model_dump(mode="json")
+    try:
+        output.write_text(as_yaml(document), encoding="utf-8")
+    except OSError as error:
+        raise XminError("registry.unwritable", f"{output} cannot be written: {type(error).__name__}.") from None
+
+    def human(console: Console) -> None:
+        console.print(as_yaml(document), markup=False, soft_wrap=True, end="")
+        context.output.note(f"Review {output}, then: dpone-xmin repair approve {manifest} {output} --key … --owner …")
+
+    context.output.result(document, human)
+
+
+@app.command("approve")
+@command
+def approve(
+    context: CliContext,
+    manifest: ManifestArgument,
+    document: Annotated[Path, typer.Argument(help="The reviewed document.", show_default=False)],
+    owner: Annotated[str, typer.Option("--owner", help="Connection of the state's owner: DPONE_CONN_<OWNER> or an Airflow connection.")],
+    table: TableOption = None,
+    key: Annotated[str | None, typer.Option("--key", help="Private key that signs the approval (file or signer URI).")] = None,
+    public_key: Annotated[str | None, typer.Option("--public-key", help="Public key file of a signer URI.")] = None,
+) -> None:
+    """Sign the document and insert it as an immutable row, with the owner's login."""
+    import json
+
+    from airflow_dpone_xmin.cli.output import print_facts
+    from airflow_dpone_xmin.contracts.errors import XminError
+    from airflow_dpone_xmin.contracts.repair import PAYLOAD_TYPE
+    from airflow_dpone_xmin.registry.keys import read_signer
+    from airflow_dpone_xmin.registry.load import read_bytes
+    from airflow_dpone_xmin.registry.sign import sign_document
+    from airflow_dpone_xmin.runtime.repair import approve as insert
+    from airflow_dpone_xmin.runtime.repair import parse_authority
+
+    route = load_route(context, manifest, table)
+    authority = parse_authority(read_bytes(document), yaml=True)
+    if key is None and context.registry.document.repair_approvals.signed:
+        raise XminError("repair_authority.unsigned", "The registry demands signed approvals; name a --key.")
+    envelope = None
+    if key is not None:
+        payload = json.dumps(authority.model_dump(mode="json"), sort_keys=True).encode("utf-8")
+        envelope = sign_document(payload, read_signer(key, public_key=public_key), payload_type=PAYLOAD_TYPE)
+    insert(route, authority, endpoints=context.endpoints, owner=owner, envelope=envelope)
+    facts = {"authority_id": authority.authority_id, "digest": authority.digest.hex(), "expires_at": authority.expires_at.isoformat()}
+
+    def human(console: Console) -> None:
+        print_facts(console, facts, title="Approved, once")
+        context.output.note(f"Run with --repair-authority-ref {authority.authority_id}")
+
+    context.output.result(facts, human)
+
+
+@app.command("show")
+@command
+def show(
+    context: CliContext,
+    manifest: ManifestArgument,
+    ref: Annotated[str, typer.Argument(help="Id of the approval.")],
+    table: TableOption = None,
+) -> None:
+    """Show one approval and whether it can still be used."""
+    from airflow_dpone_xmin.cli.output import print_facts
+    from airflow_dpone_xmin.runtime.repair import authority_documents
+
+    document = authority_documents(load_route(context, manifest, table), endpoints=context.endpoints, ref=ref)[0]
+    context.output.result(document, lambda console: print_facts(console, document, title=ref))
+
+
+@app.command("list")
+@command
+def listing(context: CliContext, manifest: ManifestArgument, table: TableOption = None) -> None:
+    """List the newest approvals of the state database."""
+    from airflow_dpone_xmin.cli.output import print_table
+    from airflow_dpone_xmin.runtime.repair import authority_documents
+
+    documents = authority_documents(load_route(context, manifest, table), endpoints=context.endpoints, ref=None)
+
+    def human(console: Console) -> None:
+        columns = ("authority_id", "state", "expires_at", "receipt_id", "reason")
+        print_table(console, columns, [[document.get(column) for column in columns] for document in documents])
+
+    context.output.result({"authorities": documents}, human)
+
+
+def _duration(text: str) -> timedelta:
+    from pydantic import TypeAdapter, ValidationError
+
+    from airflow_dpone_xmin.contracts.errors import XminError
+
+    units = {"m": "T{}M", "h": "T{}H", "d": "{}D"}
+    spelled = f"P{units[text[-1]].format(text[:-1])}" if text[-1:] in units else text
+    from datetime import timedelta as kind
+
+    try:
+        value: Any = TypeAdapter(kind).validate_python(spelled)
+    except ValidationError:
+        raise XminError("cli.usage", "--valid-for is a number with m, h or d, such as 12h.") from None
+    if value <= kind(0):
+        raise XminError("cli.usage", "--valid-for must be positive.")
+    return value  # type: ignore[no-any-return]
+
+
+def _ratio(text: str | None) -> Any:
+    from decimal import Decimal, InvalidOperation
+
+    from airflow_dpone_xmin.contracts.errors import XminError
+
+    try:
+        return None if text is None else Decimal(text)
+    except InvalidOperation:
+        raise XminError("cli.usage", "--max-delete-ratio is a decimal from 0 to 1.") from None

@@ -1,0 +1,187 @@
+"""Repair authorities from the owner's side: propose from a failed run, approve with the owner's login, look at them.
+
+Runtime itself only ever reads an approval (``target/repair.py``). Imports everything below runtime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.identity import invocation_digest
+from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.registry import RegistryDocument
+from airflow_dpone_xmin.contracts.repair import PAYLOAD_TYPE, Allow, CheckpointBinding, RepairAuthority, TransferBinding
+from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.registry.parse import parse_json, parse_yaml
+from airflow_dpone_xmin.registry.verify import verify_document
+from airflow_dpone_xmin.runtime.inspect import opened
+from airflow_dpone_xmin.target.authority import verify_databases
+from airflow_dpone_xmin.target.catalog import build_catalog
+from airflow_dpone_xmin.target.connect import engine_for
+from airflow_dpone_xmin.target.ledger import Ledger
+from airflow_dpone_xmin.target.repair import RepairSelection, authority_of_row, row_of_authority
+
+
+def select_repair(ref: str | None, *, registry: RegistryDocument, trusted_keys: Sequence[Path | str]) -> RepairSelection | None:
+    """The approval that a run names; '' is none, as a scheduler's template renders an absent parameter.
+
+    :param registry: decides whether approvals must be signed.
+    :param trusted_keys: keys that may sign them.
+    """
+    if not ref:
+        return None
+    if not registry.repair_approvals.signed:
+        return RepairSelection(ref=ref, open_envelope=None)
+
+    def open_envelope(envelope: bytes) -> RepairAuthority:
+        return parse_authority(verify_document(envelope, payload_type=PAYLOAD_TYPE, trusted_keys=trusted_keys).payload)
+
+    return RepairSelection(ref=ref, open_envelope=open_envelope)
+
+
+def parse_authority(raw: bytes, *, yaml: bool = False) -> RepairAuthority:
+    """A repair document.
+
+    :param yaml: a document that a human edited.
+    :raises XminError: ``repair_authority.document_invalid``.
+    """
+    code = "repair_authority.document_invalid"
+    try:
+        return RepairAuthority.model_validate(parse_yaml(raw, malformed=code, duplicate=code) if yaml else parse_json(raw))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(str(part) for part in first["loc"]) or "document"
+        raise XminError(code, f"{path}: {first['msg']}.", details={"path": path}) from None
+
+
+def propose(
+    route: Route,
+    *,
+    endpoints: EndpointResolver,
+    run_id: str,
+    authority_id: str,
+    reason: str,
+    valid_for: timedelta,
+    full_baseline: bool,
+    max_delete_rows: int | None,
+    max_delete_ratio: Decimal | None,
+) -> RepairAuthority:
+    """An unsigned approval bound to what a stopped run saw.
+
+    Without bounds the observed numbers of a guard stop are proposed, exactly; a missing checkpoint or a conflict of ownership proposes a
+    full baseline, with the transfer that it needs.
+
+    :raises XminError: ``evidence.not_found`` when no run of that id was stopped, ``repair_authority.document_invalid``.
+    """
+    binding, code = _stopped_binding(route, endpoints=endpoints, run_id=run_id)
+    if full_baseline or max_delete_rows is not None or max_delete_ratio is not None:
+        allow: dict[str, Any] = {
+            "full_baseline": full_baseline,
+            "max_delete_rows": max_delete_rows,
+            "max_delete_ratio": max_delete_ratio,
+        }
+    else:
+        allow = _observed_allow(binding, code)
+    transfer = binding.get("transfer")
+    now = datetime.now(UTC)
+    try:
+        return RepairAuthority(
+            authority_id=authority_id,
+            environment=binding["environment"],
+            state_key=binding["state_key"],
+            scope_hash=binding["scope_hash"],
+            checkpoint=None
+            if binding["checkpoint_revision"] is None
+            else CheckpointBinding(xmin=binding["checkpoint_xmin"], revision=binding["checkpoint_revision"]),
+            allow=Allow.model_validate(allow),
+            transfer=None if transfer is None else TransferBinding.model_validate(transfer),
+            reason=reason,
+            created_at=now,
+            expires_at=now + valid_for,
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise XminError("repair_authority.document_invalid", f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
+
+
+def approve(route: Route, authority: RepairAuthority, *, endpoints: EndpointResolver, owner: str, envelope: bytes | None) -> None:
+    """Insert the immutable row with the owner's login.
+
+    :param owner: name under which the endpoint resolver finds the owner's login.
+    :param envelope: the signed document.
+    :raises XminError: ``repair_authority.environment_mismatch``, ``repair_authority.exists`` and the engine's codes.
+    """
+    if authority.environment != route.environment:
+        raise XminError("repair_authority.environment_mismatch", f"The document is for environment {authority.environment}.")
+    endpoint = endpoints(owner, conn_id=owner)
+    with (
+        contextlib.closing(engine_for(route.layout, target=endpoint, state=endpoint)) as engine,
+        contextlib.closing(engine.connect("target", cancel=Cancellation())) as session,
+    ):
+        ledger = Ledger(session, build_catalog(route.layout.names), verify_databases(engine, session, route))
+        if ledger.find_authority(authority.authority_id) is not None:
+            raise XminError("repair_authority.exists", f"{authority.authority_id} exists already.")
+        ledger.insert_authority(row_of_authority(authority, envelope=envelope))
+
+
+def authority_documents(route: Route, *, endpoints: EndpointResolver, ref: str | None, limit: int = 20) -> list[dict[str, Any]]:
+    """Approvals with their state, newest first, or the one of a reference.
+
+    :raises XminError: ``repair_authority.not_found``.
+    """
+    with opened(route, endpoints) as (ledger, _):
+        rows = ledger.list_authorities(limit=limit if ref is None else 1000)
+    chosen = [row for row in rows if ref is None or row["authority_id"] == ref]
+    if ref is not None and not chosen:
+        raise XminError("repair_authority.not_found", f"No repair authority {ref!r} exists in this state database.")
+    return [_document(row) for row in chosen]
+
+
+def _document(row: Any) -> dict[str, Any]:
+    authority = authority_of_row(row)
+    if authority is None or authority.digest != bytes(row["authority_digest"]):
+        return {"authority_id": row["authority_id"], "state": "digest_mismatch"}
+    consumed, now = row["consumed_at_utc"], datetime.now(UTC)
+    state = "consumed" if consumed else "expired" if now >= authority.expires_at else "valid"
+    return {
+        **authority.model_dump(mode="json"),
+        "state": state,
+        "digest": authority.digest.hex(),
+        "signed": bool(row["envelope"]),
+        "consumed_at": consumed.isoformat() if consumed else None,
+        "receipt_id": str(row["receipt_id"]) if row["receipt_id"] else None,
+    }
+
+
+def _stopped_binding(route: Route, *, endpoints: EndpointResolver, run_id: str) -> tuple[dict[str, Any], str]:
+    with opened(route, endpoints) as (ledger, _):
+        row = ledger.last_audit(invocation_digest(Invocation(process=route.process, run_id=run_id)))
+    error = json.loads(row["evidence"]).get("error") if row is not None else None
+    binding = (error or {}).get("details", {}).get("binding")
+    if error is None or binding is None:
+        raise XminError(
+            "evidence.not_found",
+            "The last attempt of this run was not stopped by something that an approval could admit.",
+            details={"run_id": run_id, "code": error["code"] if error else None},
+        )
+    return dict(binding), str(error["code"])
+
+
+def _observed_allow(binding: dict[str, Any], code: str) -> dict[str, Any]:
+    missing, active = binding.get("observed_missing", 0), binding.get("observed_active", 0)
+    if code in ("guard.deletes_exceeded", "guard.empty_snapshot") and active:
+        # The smallest ratio of 15 decimals that still covers the observed fraction.
+        ratio = min(Decimal(1), (Decimal(missing) / Decimal(active)).quantize(Decimal("1e-15"), rounding="ROUND_CEILING"))
+        return {"max_delete_rows": missing, "max_delete_ratio": ratio}
+    return {"full_baseline": True}
