@@ -176,7 +176,7 @@ def _show_outcome(context: CliContext, route: Route, outcome: Outcome) -> None:
         facts: dict[str, object] = {
             "status": outcome.status,
             "receipt": receipt.receipt_id,
-            "payload": f"{receipt.payload.value} ({receipt.payload_reason})",
+            "kind": f"{receipt.payload.value} ({receipt.payload_reason})",
             "checkpoint": f"revision {receipt.new_revision}, xmin {receipt.new_xmin}, replay amplification {receipt.replay_amplification}",
         }
         if receipt.repair_authority_id is not None:

@@ -53,7 +53,10 @@ def evidence_show(
 
     def human(console: Console) -> None:
         if run_id is not None:
-            flat = {name: value for name, value in receipts[0].items() if name not in ("checkpoint", "counts", "digests")}
+            flat = {
+                name: value for name, value in receipts[0].items() if name not in ("checkpoint", "counts", "digests", "payload", "kind")
+            }
+            flat["kind"] = f"{receipts[0]['payload']} ({receipts[0]['payload_reason']})"
             print_facts(console, {**flat, **receipts[0]["checkpoint"], **receipts[0]["counts"], **receipts[0]["digests"]}, title="Receipt")
             return
         names = ("payload", "inserted", "updated", "reactivated", "unchanged", "soft_deleted", "hard_deleted", "active_after")

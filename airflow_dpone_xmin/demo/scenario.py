@@ -32,6 +32,7 @@ _SHARES = {
     "FINALIZE_COMPLETE": (0.95, "committed"),
     "RECEIPT_REPLAYED": (0.95, "receipt"),
 }
+_SETTINGS = {"max_wal_size": "2GB", "maintenance_work_mem": "128MB", "work_mem": "64MB", "shared_buffers": "256MB", "jit": "off"}
 _LOG_LINES = 25
 
 
@@ -209,7 +210,7 @@ def _start_two(stack: ExitStack) -> tuple[EmbeddedCluster, EmbeddedCluster]:
             future.result().close()
 
     with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(EmbeddedCluster, settings={"max_wal_size": "2GB", "maintenance_work_mem": "128MB"}) for _ in range(2)]
+        futures = [pool.submit(EmbeddedCluster, settings=_SETTINGS) for _ in range(2)]
         for future in futures:
             stack.callback(close, future)
     first, second = (future.result() for future in futures)

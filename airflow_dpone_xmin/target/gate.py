@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_dpone_xmin.contracts.envelope import Payload
-from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.errors import CODES, XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.state import Checkpoint, Classification
 from airflow_dpone_xmin.policy.guards import GuardVerdict, judge_deletes, observed_ratio
@@ -82,7 +82,13 @@ def stopped(work: Work, code: str, message: str, seen: Classification) -> XminEr
         "observed_active": seen.active,
         "observed_ratio": observed_ratio(seen.missing, seen.active),
     }
-    return XminError(code, message, details={"binding": binding, **counts_of(seen)})
+    hint = f"{CODES[code].hint} `{propose_command(work.invocation.run_id)}` writes the approval for review."
+    return XminError(code, message, hint=hint, details={"binding": binding, **counts_of(seen)})
+
+
+def propose_command(run_id: str) -> str:
+    """The command that proposes the approval of a stopped run."""
+    return f"dpone-xmin repair propose MANIFEST --run-id {run_id} --id ID --reason TEXT -o FILE"
 
 
 def repair_binding(environment: str, state_key: bytes, scope_hash: bytes, checkpoint: Checkpoint | None) -> dict[str, Any]:

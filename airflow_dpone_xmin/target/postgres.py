@@ -144,23 +144,16 @@ class PostgresEngine:
 
     def observe_database(self, session: Session, name: str) -> ObservedDatabase | None:
         """Database OID, the owner's token row, and uuid5 of system identifier and OID."""
-        schema = self.dialect.identifier_preparer.quote(self.layout.dbo)
-        row = session.first(
-            "authority.observe",
-            text(
-                f"SELECT d.datname, d.oid::bigint, (SELECT token FROM {schema}.dpone_database_token), d.datallowconn,"
-                " has_database_privilege(d.oid, 'CONNECT'), (SELECT system_identifier::text FROM pg_control_system())"
-                " FROM pg_database d WHERE lower(d.datname) = lower(:name) ORDER BY d.datname = :name DESC LIMIT 1"
-            ),
-            {"name": name},
-        )
+        table = f"{self.dialect.identifier_preparer.quote(self.layout.dbo)}.dpone_database_token"
+        installed = session.scalar("authority.token", text("SELECT to_regclass(:name) IS NOT NULL"), {"name": table})
+        token = f"(SELECT token FROM {table})" if installed else "'none: apply ddl render --part catalog'"
+        row = session.first("authority.observe", text(queries.OBSERVE_DATABASE.format(token=token)), {"name": name})
         if row is None:
             return None
         return ObservedDatabase(
             name=row[0],
             database_id=row[1],
             create_token=row[2],
-            online=True,
             multi_user=row[3],
             has_access=row[4],
             database_guid=uuid5(NAMESPACE_OID, f"{row[5]}:{row[1]}"),

@@ -34,3 +34,8 @@ SCHEMA_GRANTS = text(
     "SELECT s, t, p FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[])) AS w(s, t, p)"
     " WHERE NOT coalesce(has_schema_privilege((SELECT oid FROM pg_namespace WHERE nspname = s), p), false)"
 )
+OBSERVE_DATABASE = (
+    "SELECT d.datname, d.oid::bigint, {token}, d.datallowconn, has_database_privilege(d.oid, 'CONNECT'),"
+    " (SELECT system_identifier::text FROM pg_control_system())"
+    " FROM pg_database d WHERE lower(d.datname) = lower(:name) ORDER BY d.datname = :name DESC LIMIT 1"
+)
