@@ -6,6 +6,8 @@ from typing import Any
 
 from airflow_dpone_xmin import __version__
 
+_PACKAGE, _INTEGRATION = "airflow_dpone_xmin", "dpone XMin"
+
 
 def get_provider_info() -> dict[str, Any]:
     """The provider's description in the form of Airflow's ``provider_info.schema.json``.
@@ -14,10 +16,12 @@ def get_provider_info() -> dict[str, Any]:
     """
     return {
         "package-name": "airflow-dpone-xmin",
-        "name": "dpone XMin",
+        "name": _INTEGRATION,
         "description": "Keep a SQL Server table equal to a PostgreSQL table, deletes included, from ``xmin`` alone.",
         "versions": [__version__],
-        "integrations": [{"integration-name": "dpone XMin", "tags": ["software"]}],
+        "integrations": [{"integration-name": _INTEGRATION, "tags": ["software"]}],
+        "hooks": [{"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.hooks.mssql", f"{_PACKAGE}.hooks.postgres"]}],
+        "operators": [{"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.operators.reconcile"]}],
         "config": {"dpone_xmin": {"description": "The signed registry and who may sign it.", "options": _options()}},
     }
 

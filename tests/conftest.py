@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
+from tests.flavour import forgive_grants
 from tests.source.support import SourceDb
 from tests.world import MSSQL_URL, READER, WRITER, EmbeddedTarget, MssqlTarget, Setup, SourceSide, World
 
@@ -94,6 +95,8 @@ def worlds(engine_name: str, source_cluster: EmbeddedCluster, request: pytest.Fi
         target: EmbeddedTarget | MssqlTarget
         if engine_name == "mssql":
             target = MssqlTarget(os.environ[MSSQL_URL])
+            if target.babelfish:
+                forgive_grants(request.getfixturevalue("monkeypatch"))
         else:
             cluster: EmbeddedCluster = request.getfixturevalue("target_cluster")
             template: str = request.getfixturevalue("catalog_template")

@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.connect import ddl_dialect, engine_for
 from airflow_dpone_xmin.target.ddl import Script, render_catalog, render_route
 from airflow_dpone_xmin.target.engine import Engine
+from tests.flavour import is_babelfish, supported
 
 READER, WRITER = "dpone_reader", "dpone_writer"
 MSSQL_URL = "DPONE_TEST_MSSQL_URL"
@@ -119,8 +121,6 @@ class EmbeddedTarget:
 class MssqlTarget:
     """Target side on a T-SQL server: three databases, one set of uniquely named schemas per test.
 
-    ``dbo`` of the target database holds the identity and head tables of every test; rows are told apart by schema name.
-
     :param url: SQLAlchemy URL of an administrator's login.
     """
 
@@ -144,26 +144,33 @@ class MssqlTarget:
     def endpoint(self, *, owner: bool = False) -> Endpoint:
         url = self._url
         extra = {key: value for key, value in url.query.items() if isinstance(value, str)}
-        login, password = (url.username, url.password) if owner else (WRITER, self.password)
+        as_owner = owner or self.babelfish
+        login, password = (url.username, url.password) if as_owner else (WRITER, self.password)
         return Endpoint(
             entry="dwh", host=url.host, port=url.port, database=MSSQL_DATABASES["target"], user=login,
             password=None if password is None else str(password), extra=extra,
         )
 
     def execute(self, script: Script) -> None:
-        """Run a script; the shared tables in ``dbo`` of the target database exist after the first test."""
-        self.run(f"IF SUSER_ID('{WRITER}') IS NULL CREATE LOGIN {WRITER} WITH PASSWORD = '{self.password}'", *script.statements)
+        """Run a script. The two tables in ``dbo`` belong to the database, so that every test makes them anew: one test at a time."""
+        database = MSSQL_DATABASES["target"]
+        if any("dpone_target_head" in statement and "CREATE TABLE" in statement for statement in script.statements):
+            self.run(f"USE [{database}]", *[f"DROP TABLE IF EXISTS dbo.{name}" for name in ("dpone_target_identity", "dpone_target_head")])
+        if self.babelfish:
+            return self.run(*supported(script.statements))
+        login = f"IF SUSER_ID('{WRITER}') IS NULL CREATE LOGIN {WRITER} WITH PASSWORD = '{self.password}'"
+        return self.run(login, *script.statements)
+
+    @cached_property
+    def babelfish(self) -> bool:
+        """Whether the server is that flavour."""
+        with self._connect() as connection:
+            return is_babelfish(connection)
 
     def run(self, *statements: str) -> None:
-        from sqlalchemy.exc import DBAPIError
-
         with self._connect() as connection:
             for statement in statements:
-                try:
-                    connection.exec_driver_sql(statement)
-                except DBAPIError:
-                    if not _shared(statement):
-                        raise
+                connection.exec_driver_sql(statement)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with self._connect() as connection:
@@ -185,10 +192,6 @@ class MssqlTarget:
 
         url = odbc_url(self.endpoint(owner=True), database=MSSQL_DATABASES["target"], multi_subnet_failover=False)
         return create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect()
-
-
-def _shared(statement: str) -> bool:
-    return statement.startswith(("CREATE TABLE", "CREATE TRIGGER")) and "dpone_target_" in statement.partition("(")[0]
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""``ddl render|verify``: what the owner runs once, and whether it is still there. Imports typer; everything else lazily."""
+"""``ddl render|verify|upgrade``: what the owner runs once, whether it is still there, and the step from the version before.
+
+Imports typer; everything else lazily.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 app = typer.Typer(
-    help="Render and verify the catalog and a route's target table. Rendering never connects to the target.", no_args_is_help=True
+    help="Render, verify and upgrade the catalog, and render a route's target table. Rendering never connects to the target.",
+    no_args_is_help=True,
 )
 
 ManifestOption = Annotated[str, typer.Option("--manifest", "-m", help="Manifest of the route; names engine, databases and schemas.")]
@@ -78,3 +82,39 @@ def verify(context: CliContext, manifest: ManifestOption, table: TableOption = N
     context.output.result({"exact": not differences, "differences": differences}, human)
     if differences:
         raise typer.Exit(EXIT_REFUSED)
+
+
+@app.command("upgrade")
+@command
+def upgrade(
+    context: CliContext,
+    manifest: ManifestOption,
+    table: TableOption = None,
+    owner: Annotated[
+        str | None, typer.Option("--owner", help="Connection of the state's owner: DPONE_CONN_<OWNER> or an Airflow connection.")
+    ] = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the statements for review; connect to nothing.")] = False,
+) -> None:
+    """Migrate the catalog of the version before in one transaction, or prove that it is this version's already."""
+    from airflow_dpone_xmin.contracts.errors import XminError
+    from airflow_dpone_xmin.runtime.provision import upgrade_catalog, upgrade_script
+    from airflow_dpone_xmin.target.catalog import CATALOG_VERSION
+
+    route = load_route(context, manifest, table)
+    if only_print:
+        script = upgrade_script(route)
+        context.output.result(
+            {"engine": route.layout.engine, "script": script},
+            lambda console: console.print(script, markup=False, highlight=False, soft_wrap=True, end=""),
+        )
+        return
+    if owner is None:
+        raise XminError("cli.usage", "Name the owner's connection with --owner, or --print the statements.")
+    done = upgrade_catalog(route, endpoints=context.endpoints, owner=owner)
+    facts = {"installed": done.found, "version": CATALOG_VERSION, "changed": done.changed}
+
+    def human(console: Console) -> None:
+        step = f"upgraded from version {done.found} to {CATALOG_VERSION}" if done.changed else f"version {CATALOG_VERSION} already, exact"
+        console.print(step, style="green")
+
+    context.output.result(facts, human)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @command
 def demo(
     context: CliContext,
+    rows: Annotated[int | None, typer.Option("--rows", min=2_000, help="About so many flights; all 336,776 by default.")] = None,
     plant_wrong_row: Annotated[bool, typer.Option("--plant-wrong-row", hidden=True)] = False,
 ) -> None:
     """Two embedded servers, real flights, Airflow: baseline, changes, deletes, two kills, a replay, and an independent comparison."""
@@ -28,7 +29,10 @@ def demo(
     output = context.output
     show = Show(None if output.is_json else output.console)
     show.heading("dpone-xmin demo", "One PostgreSQL table kept equal in a target, deletes included, from xmin alone.")
-    report = run_demo(show, plant_wrong_row=plant_wrong_row, on_failure=lambda lines: output.note("\n".join(lines)))
+    try:
+        report = run_demo(show, rows=rows, plant_wrong_row=plant_wrong_row, on_failure=lambda lines: output.note("\n".join(lines)))
+    except KeyboardInterrupt:  # typer would end without a word
+        raise typer.Exit(_interrupted(context)) from None
     show.table(report.rows)
     assert report.parity is not None
     if output.is_json:
@@ -36,7 +40,15 @@ def demo(
     show.lines("", _verdict(report.parity))
     if not report.exact:
         raise typer.Exit(_failed(context, report.parity))
-    show.lines("", *_where_next(), "", f"{report.seconds:.0f} s; both servers, Airflow and their files are gone.")
+    show.lines("", *_where_next(), "", f"{report.seconds:.0f} s. Both servers, Airflow and their files are gone.")
+
+
+def _interrupted(context: CliContext) -> int:
+    from airflow_dpone_xmin.cli.output import EXIT_INTERRUPTED
+    from airflow_dpone_xmin.contracts.errors import XminError
+
+    context.output.error(XminError("run.cancelled", "The demo was interrupted; everything that it started is gone.", hint="Run it again."))
+    return EXIT_INTERRUPTED
 
 
 def _document(report: Report) -> dict[str, Any]:
@@ -56,14 +68,11 @@ def _verdict(parity: Parity) -> Text:
     from rich.text import Text
 
     if parity.exact:
-        return Text("parity: exact", style="bold green").append(
-            f"  {parity.source_rows:,} rows on both sides, read and compared without the product's own checks", style="dim not bold"
-        )
+        seen = f"\n{parity.source_rows:,} rows on both sides, read whole and compared without the product's own checks"
+        return Text("parity: exact", style="bold green").append(seen, style="not bold dim default")
     verdict = Text("parity: different", style="bold red")
-    verdict.append(f"  source {parity.source_rows:,} rows, target {parity.target_rows:,} rows", style="not bold")
-    for name, count in parity.differing.items():
-        verdict.append(f"; {name} differs in {count:,}", style="not bold")
-    return verdict
+    differing = "".join(f"; {name} differs in {count:,}" for name, count in parity.differing.items())
+    return verdict.append(f"\nsource {parity.source_rows:,} rows, target {parity.target_rows:,} rows{differing}", style="not bold default")
 
 
 def _failed(context: CliContext, parity: Parity) -> int:
@@ -84,10 +93,9 @@ def _where_next() -> list[Text | str]:
 
     folder = Path(str(package.__file__)).with_name("dags")
     here = Path.cwd()
-    shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
     return [
         Text("Where to look next", style="bold"),
-        f"  {shown}/flights.py and flights.yaml are the DAG and the manifest that just ran.",
-        "  dpone-xmin plan, check and run do the same without Airflow: dpone-xmin --help",
-        "  README.md: your own tables, the signed registry, SQL Server.",
+        f"  the DAG and its manifest  {folder.relative_to(here) if folder.is_relative_to(here) else folder}",
+        "  the same without Airflow  dpone-xmin --help",
+        "  your own tables           README.md",
     ]

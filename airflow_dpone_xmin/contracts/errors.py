@@ -245,6 +245,10 @@ CODES: dict[str, ErrorSpec] = {
         "The state catalog has another version or was not made by this product.",
         "Apply `dpone-xmin ddl upgrade` as owner, or use another schema.",
     ),
+    "mssql_transaction.catalog_duplicates": ErrorSpec(
+        "Load attempts repeat an invocation, so the catalog cannot be upgraded.",
+        "Decide as owner which attempts are history, remove the others, then upgrade; nothing was changed.",
+    ),
     "mssql_transaction.staging_lease_lost": ErrorSpec("The staging session was evicted.", "Run again.", True),
     "mssql_transaction.target_database_authority_mismatch": ErrorSpec("The target database is not the signed one.", _REVIEW),
     "mssql_transaction.target_database_unavailable": ErrorSpec(

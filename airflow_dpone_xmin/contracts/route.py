@@ -126,6 +126,7 @@ class Route:
     :param process: stable name; checkpoints belong to it or to ``handoff_id``.
     :param execution: ``initial`` or ``incremental`` half of a handoff, or None.
     :param route_fingerprint: digest of the manifest's contract part and the authority digests.
+    :param source_alias: the authored source name differs from the signed one by ASCII case.
     :param min_rows: quality gates of that type: gate id → threshold.
     """
 
@@ -156,4 +157,5 @@ class Route:
     source_deadline: float = 6 * 3600.0
     target_lock_timeout: float = 300.0
     multi_subnet_failover: bool = False
+    source_alias: bool = False
     notices: tuple[str, ...] = ()

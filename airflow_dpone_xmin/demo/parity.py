@@ -43,13 +43,13 @@ def compare(source: EmbeddedCluster, source_database: str, target: EmbeddedClust
 
 
 def _read(cluster: EmbeddedCluster, database: str, table: str, where: str, *, names: list[str] | None = None) -> pa.Table:
+    """All rows, sorted here: the two databases need not agree on an order of text."""
     from adbc_driver_postgresql import dbapi
 
     columns = ", ".join(names) if names else "*"
-    order = ", ".join(f'{name} COLLATE "C"' if name in ("carrier", "origin") else name for name in KEY)
     with dbapi.connect(cluster.uri(database)) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT {columns} FROM {table} WHERE {where} ORDER BY {order}")
-        return cursor.fetch_arrow_table()
+        cursor.execute(f"SELECT {columns} FROM {table} WHERE {where}")
+        return cursor.fetch_arrow_table().sort_by([(name, "ascending") for name in KEY])
 
 
 def _differences(left: pa.ChunkedArray, right: pa.ChunkedArray) -> int:

@@ -53,10 +53,13 @@ class Report:
         return self.parity is not None and self.parity.exact
 
 
-def run_demo(show: Show, *, plant_wrong_row: bool = False, on_failure: Callable[[list[str]], None] = lambda _: None) -> Report:
+def run_demo(
+    show: Show, *, rows: int | None = None, plant_wrong_row: bool = False, on_failure: Callable[[list[str]], None] = lambda _: None
+) -> Report:
     """Run the whole demo; nothing stays behind, whatever happens.
 
     :param show: where the steps are shown.
+    :param rows: about so many flights; None for all of them.
     :param plant_wrong_row: change one target value before the comparison, to see it fail.
     :param on_failure: is given the last lines of Airflow's log when a step failed.
     :raises XminError: when a step did not do what it should. A failed comparison is in the report.
@@ -67,7 +70,7 @@ def run_demo(show: Show, *, plant_wrong_row: bool = False, on_failure: Callable[
         demo = _Demo(show, stack)
         try:
             with show:
-                demo.prepare()
+                demo.prepare(rows)
                 demo.play()
                 report = demo.compare(planted=plant_wrong_row)
         except Exception:
@@ -89,7 +92,7 @@ class _Demo:
         self._target: EmbeddedCluster
 
     # ---- before the first run ---------------------------------------------------------------------------------------------
-    def prepare(self) -> None:
+    def prepare(self, rows: int | None) -> None:
         """Servers, data, everything an owner provisions, and a warm Airflow."""
         directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dpone-demo-", ignore_cleanup_errors=True)))
         with self._show.step("Two PostgreSQL servers start"):
@@ -98,8 +101,8 @@ class _Demo:
         self._airflow = DemoAirflow(directory, self._environment(directory, keys))
         self._stack.callback(self._airflow.close)
         with self._show.step("Real flights load into the source") as step:
-            rows = source.create_source(self._source, lambda done, total: step.at(0.8 * done / total))
-            step.at(1.0, f"{rows:,} rows")
+            loaded = source.create_source(self._source, lambda done, total: step.at(0.8 * done / total), rows=rows)
+            step.at(1.0, f"{loaded:,} rows")
         with self._show.step("Catalog, target table, grants, signed pins"):
             target.create_target(self._source, self._target, keys)
         with self._show.step("Airflow starts") as step:
@@ -195,6 +198,7 @@ class _Demo:
     def _scalar(self, query: str) -> int:
         with self._target.connect(target.DATABASE) as owner:
             row = owner.execute(query).fetchone()  # type: ignore[call-overload]
+        assert row is not None
         return int(row[0])
 
     def log_tail(self) -> list[str]:

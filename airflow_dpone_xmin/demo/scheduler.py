@@ -31,12 +31,10 @@ class RunResult:
 
     :param summary: the task's XCom, None unless the run succeeded.
     :param signal: the signal that killed the process, or None.
-    :param seconds: wall clock of the process.
     """
 
     summary: Mapping[str, Any] | None
     signal: int | None
-    seconds: float
 
 
 class DemoAirflow:
@@ -94,7 +92,7 @@ class DemoAirflow:
         killed = event["signal"] == signal.SIGKILL
         if killed is not (fault is not None) or (fault is None and state != "success"):
             raise XminError("run.unexpected", f"Run {number} of the demo's DAG ended {state or 'without a result'}.")
-        return RunResult(summary, event["signal"], event["seconds"])
+        return RunResult(summary, event["signal"])
 
     def tail(self, lines: int) -> list[str]:
         """The last lines of Airflow's log."""

@@ -1,8 +1,9 @@
-"""The demo's Airflow: one warm interpreter that forks a process per DAG run, as Airflow's executors do for their tasks.
+"""The demo's Airflow: a warm interpreter that never runs a task itself, and a process forked from it that does, until it is killed.
 
-It speaks JSON lines with its parent: a command in on stdin, events out on the stream that stdout was; whatever Airflow prints goes to the
+Both speak JSON lines with the demo: a command in on stdin, events out on the stream that stdout was; whatever Airflow prints goes to the
 log file. Only the fault of a command is not Airflow's own: it kills the process that runs the task, with SIGKILL, at a point of the
-target's transaction. Run as ``python -m airflow_dpone_xmin.demo.scheduler_child LOGFILE``. Imports Airflow and the target's observers.
+target's transaction. The next command then meets a fresh process that knows nothing. Run as
+``python -m airflow_dpone_xmin.demo.scheduler_child LOGFILE``. Imports Airflow and the target's observers.
 """
 
 from __future__ import annotations
@@ -13,11 +14,27 @@ import logging
 import os
 import signal
 import sys
-import time
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any, TextIO
 
+_WARM = (
+    "a2wsgi",
+    "airflow_dpone_xmin.demo.dags.flights",
+    "airflow_dpone_xmin.hooks.endpoints",
+    "airflow_dpone_xmin.hooks.mssql",
+    "airflow_dpone_xmin.hooks.postgres",
+    "airflow_dpone_xmin.operators.summary",
+    "airflow_dpone_xmin.policy.route",
+    "airflow_dpone_xmin.registry.load",
+    "airflow_dpone_xmin.runtime.manifests",
+    "airflow_dpone_xmin.runtime.reconcile",
+    "airflow_dpone_xmin.target.postgres",
+    "jinja2.ext",
+    "ruamel.yaml",
+)
+"""What a task imports; imported before the fork."""
 FAULTS = {"before_commit": "before", "after_commit": "after"}
 _FIRST_RUN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -38,7 +55,7 @@ class ProgressHandler(logging.Handler):
     """Hands the operator's progress records on to the parent."""
 
     def __init__(self, channel: Channel) -> None:
-        super().__init__(level=logging.DEBUG)
+        super().__init__(level=logging.INFO)
         self._channel = channel
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -56,14 +73,14 @@ def main(log_file: str) -> None:
     gc.freeze()  # and its pages stay shared with every forked process
     gc.enable()
     channel.send("ready", airflow=version("apache-airflow"))
-    for line in sys.stdin:
-        command = json.loads(line)
-        started = time.monotonic()
+    while True:
         pid = os.fork()
         if pid == 0:
-            _run_and_exit(command, channel)
+            _serve_and_exit(channel)
         _, status = os.waitpid(pid, 0)
-        channel.send("ended", signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None, seconds=time.monotonic() - started)
+        if not os.WIFSIGNALED(status):
+            sys.exit(os.WEXITSTATUS(status))  # the demo is over, or a run failed
+        channel.send("ended", signal=os.WTERMSIG(status))
 
 
 def _redirect(log_file: str) -> TextIO:
@@ -88,22 +105,19 @@ def _warm_up() -> None:
     if initialize is not None:
         initialize()
 
-    import airflow_dpone_xmin.demo.dags.flights
-    import airflow_dpone_xmin.hooks.endpoints
-    import airflow_dpone_xmin.hooks.mssql
-    import airflow_dpone_xmin.hooks.postgres
-    import airflow_dpone_xmin.operators.summary
-    import airflow_dpone_xmin.registry.load
-    import airflow_dpone_xmin.runtime.reconcile
-    import airflow_dpone_xmin.target.postgres  # noqa: F401
-
+    for name in _WARM:
+        import_module(name)
     settings.dispose_orm(do_log=False)  # a connection must not cross a fork
 
 
-def _run_and_exit(command: dict[str, Any], channel: Channel) -> None:
+def _serve_and_exit(channel: Channel) -> None:
+    """Run what is asked for until stdin ends; only one of the forked processes lives at a time."""
     code = 1
     try:
-        _run(command, channel)
+        _prepare(channel)
+        while line := sys.stdin.readline():
+            _run(json.loads(line), channel)
+            channel.send("ended", signal=None)
         code = 0
     except BaseException:
         logging.getLogger(__name__).exception("the demo's run failed")
@@ -113,16 +127,18 @@ def _run_and_exit(command: dict[str, Any], channel: Channel) -> None:
         os._exit(code)
 
 
-def _run(command: dict[str, Any], channel: Channel) -> None:
-    """Run the DAG once. The same number is the same DAG run: run id, logical date and run date are pinned."""
+def _prepare(channel: Channel) -> None:
     from airflow import settings
-
-    from airflow_dpone_xmin.demo.dags.flights import dag
 
     settings.configure_orm()
     logger = logging.getLogger("airflow_dpone_xmin.operators.reconcile")
-    logger.setLevel(logging.DEBUG)
     logger.addHandler(ProgressHandler(channel))
+
+
+def _run(command: dict[str, Any], channel: Channel) -> None:
+    """Run the DAG once. The same number is the same DAG run: run id, logical date and run date are pinned."""
+    from airflow_dpone_xmin.demo.dags.flights import dag
+
     if command.get("fault"):
         _install_fault(FAULTS[command["fault"]])
     when = _FIRST_RUN + timedelta(days=int(command["run"]))

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-WIDE = 104
+WIDE = 112
 """Columns of a terminal from which the long headings fit."""
 _TITLE = 45
 _COUNTS = (
@@ -141,7 +141,8 @@ def result_table(rows: Sequence[Row], *, wide: bool) -> Table:
 
     :param wide: long headings; the short ones fit 80 columns.
     """
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0), collapse_padding=True, show_edge=False)
+    # the box itself draws one space between two columns
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1 if wide else 0), show_edge=False)
     table.add_column("run", no_wrap=True)
     for long, short in _COUNTS:
         table.add_column(long if wide else short, justify="right", no_wrap=True)

@@ -23,14 +23,10 @@ from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 DATABASE, READER, TABLE = "airport", "dpone_reader", "flights"
 KEY = ("time_hour", "carrier", "flight", "origin")
 
-_SMALL = ("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay") + (
-    "air_time",
-    "distance",
-    "hour",
-    "minute",
-)
+_SMALL = ("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay")
+_SMALL_TOO = ("air_time", "distance", "hour", "minute")
 _TYPES = {
-    **dict.fromkeys(_SMALL, pa.int16()),
+    **dict.fromkeys((*_SMALL, *_SMALL_TOO), pa.int16()),
     "carrier": pa.string(),
     "flight": pa.int32(),
     "tailnum": pa.string(),
@@ -70,26 +66,32 @@ def flights_file() -> Path:
     return file
 
 
-def read_flights() -> pa.Table:
-    """All 336,776 flights of 2013, empty fields as NULL."""
+def read_flights(rows: int | None = None) -> pa.Table:
+    """The 336,776 flights of 2013, empty fields as NULL.
+
+    :param rows: about so many of them, from the whole year; None for all.
+    """
     options = csv.ConvertOptions(
         column_types=_TYPES, strings_can_be_null=True, null_values=["", "NA"], timestamp_parsers=["%Y-%m-%dT%H:%M:%SZ"]
     )
     with zipfile.ZipFile(flights_file()) as archive, archive.open(archive.namelist()[0]) as file:
-        return csv.read_csv(file, convert_options=options)
+        flights = csv.read_csv(file, convert_options=options)
+    stride = max(1, flights.num_rows // rows) if rows else 1
+    return flights.take(pa.array(range(0, flights.num_rows, stride))) if stride > 1 else flights
 
 
-def create_source(cluster: EmbeddedCluster, heard: Callable[[int, int], None]) -> int:
+def create_source(cluster: EmbeddedCluster, heard: Callable[[int, int], None], *, rows: int | None = None) -> int:
     """Create database, least-privilege reader and table, and load the flights.
 
     :param heard: called with rows loaded and rows in all.
+    :param rows: as in :func:`read_flights`.
     :returns: rows loaded.
     """
     from adbc_driver_postgresql import dbapi
 
     cluster.create_database(DATABASE)
     run(cluster, f"CREATE ROLE {READER} LOGIN", _DDL, f"GRANT SELECT ON public.{TABLE} TO {READER}")
-    flights = read_flights()
+    flights = read_flights(rows)
     with dbapi.connect(cluster.uri(DATABASE)) as connection, connection.cursor() as cursor:
         cursor.adbc_ingest(TABLE, _followed(flights, heard), mode="append", db_schema_name="public")
         connection.commit()

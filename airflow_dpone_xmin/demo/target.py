@@ -10,13 +10,16 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, Route, TableName
 from airflow_dpone_xmin.demo import source
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
+
+if TYPE_CHECKING:
+    from psycopg.sql import Composable
 
 DATABASE, WRITER, SCHEMA = "dwh", "dpone_writer", "landing"
 SOURCE_ENTRY, TARGET_ENTRY, ENVIRONMENT = "flights_source", "flights_target", "demo"
@@ -131,7 +134,11 @@ def _source_entry(cluster: EmbeddedCluster) -> dict[str, Any]:
     from airflow_dpone_xmin.registry.discover import discover_source
 
     with cluster.connect(source.DATABASE, user=source.READER) as reader:
-        found = discover_source(lambda query: reader.execute(query).fetchall(), [f"public.{source.TABLE}"], physical_cluster=False)
+
+        def rows(query: Composable) -> list[tuple[Any, ...]]:
+            return reader.execute(query.as_string(None)).fetchall()  # type: ignore[call-overload]
+
+        found = discover_source(rows, [f"public.{source.TABLE}"], physical_cluster=False)
     return {"type": "postgres", "connection": {"database": source.DATABASE, "postgres_source_authority": found.fragment}}
 
 
@@ -145,7 +152,7 @@ def _target_entry(cluster: EmbeddedCluster) -> dict[str, Any]:
     seen = engine.observe_database(session, DATABASE)
     session.close()
     engine.close()
-    assert seen is not None
+    assert seen is not None and seen.database_guid is not None
     pins = database_fragment(database_id=seen.database_id, create_token=seen.create_token, database_guid=seen.database_guid)
     facts = {
         "database": DATABASE,

@@ -20,6 +20,8 @@ def inline_manifest(
     source_conn: str | None,
     target_conn: str | None,
     target_type: Literal["mssql", "embedded"],
+    state_conn: str | None,
+    state_schema: str | None,
     delete_mode: InlineDeleteMode | None,
     max_delete_ratio: float | Decimal | str | None,
     max_delete_rows: int | None,
@@ -50,11 +52,15 @@ def inline_manifest(
                 "unique_key": [unique_key] if isinstance(unique_key, str) else list(unique_key or ()),
             },
         },
-        "state": {"type": target_type, "connection_id": target_conn},
+        "state": {"type": target_type, **_given(connection_id=state_conn, schema=state_schema)},
     }
     if delete_mode is not None:
         document["reconciliation"] = _reconciliation(delete_mode, max_delete_ratio=max_delete_ratio, max_delete_rows=max_delete_rows)
     return document
+
+
+def _given(**fields: str | None) -> dict[str, str]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _reconciliation(
@@ -67,10 +73,8 @@ def _reconciliation(
 
 
 def _target(authored: str | None, relation: str) -> dict[str, str]:
-    if authored is None:
-        return {"name": relation}
-    schema, name = _split(authored, parameter="target_table", default=None)
-    return {"schema": schema, "name": name} if schema else {"name": name}
+    schema, name = _split(authored or relation, parameter="target_table", default=None)
+    return _given(schema=schema, name=name)
 
 
 def _split(name: str, *, parameter: str, default: str | None) -> tuple[str | None, str]:

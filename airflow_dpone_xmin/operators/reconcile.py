@@ -51,8 +51,10 @@ class XminReconcileOperator(BaseOperator):
     :param target_table: target table, ``schema.table`` or ``table`` of the registry's schema; by default the relation's name.
     :param unique_key: key column, or columns in order.
     :param source_conn: registry entry of the source.
-    :param target_conn: registry entry of the target, which also holds staging and state.
+    :param target_conn: registry entry of the target and its staging.
     :param target_type: ``mssql``, or ``embedded`` for PostgreSQL standing in for it.
+    :param state_conn: registry entry of the state database, on the target's server; the target's own by default.
+    :param state_schema: schema of the state catalog; that of *state_conn*'s entry by default, else ``dbo``.
     :param delete_mode: how a row that is gone from the source is marked; None never deletes.
     :param max_delete_ratio: largest share of active rows that one run may delete, 0 to 1; None for no limit.
     :param max_delete_rows: largest number of rows that one run may delete; None for no limit.
@@ -79,6 +81,8 @@ class XminReconcileOperator(BaseOperator):
         source_conn: str | None = None,
         target_conn: str | None = None,
         target_type: Literal["mssql", "embedded"] = "mssql",
+        state_conn: str | None = None,
+        state_schema: str | None = None,
         delete_mode: InlineDeleteMode | None = "timestamp_only",
         max_delete_ratio: float | Decimal | str | None = 0.05,
         max_delete_rows: int | None = 100_000,
@@ -95,6 +99,8 @@ class XminReconcileOperator(BaseOperator):
                 source_conn=source_conn,
                 target_conn=target_conn,
                 target_type=target_type,
+                state_conn=state_conn,
+                state_schema=state_schema,
                 delete_mode=delete_mode,
                 max_delete_ratio=max_delete_ratio,
                 max_delete_rows=max_delete_rows,
@@ -150,7 +156,7 @@ class XminReconcileOperator(BaseOperator):
         from airflow_dpone_xmin.runtime.manifests import load_manifest
         from airflow_dpone_xmin.runtime.settings import resolve_settings
 
-        # Airflow's configuration alone, AIRFLOW__DPONE_XMIN__… included: whoever may edit a DAG or a connection may not choose whom to trust.
+        # Airflow's configuration alone: whoever may edit a DAG or a connection may not choose whom to trust.
         settings = resolve_settings(environ={name: value for name, value in os.environ.items() if name.startswith("AIRFLOW")})
         registry = load_registry(settings.require_registry(), trusted_keys=settings.trusted_keys, environment=settings.environment)
         routes = resolve_routes(load_manifest(self._manifest_source()), registry.document)

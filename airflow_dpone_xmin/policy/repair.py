@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -10,6 +11,8 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.state import Checkpoint
 from airflow_dpone_xmin.policy.guards import GuardVerdict
+
+BOUNDS = ("max_delete_rows", "max_delete_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +64,15 @@ def admit_baseline(authority: RepairAuthority | None) -> bool:
     return authority is not None and authority.allow.full_baseline
 
 
-def admit_deletes(authority: RepairAuthority | None, verdict: GuardVerdict, *, everything: bool) -> bool:
-    """Whether the observed deletes are approved.
+def require_bounds(authority: RepairAuthority, verdict: GuardVerdict, *, needed: Collection[str] = ()) -> None:
+    """A bound that the approver wrote holds in every run that selects the approval, whether or not a guard would have stopped it.
 
-    Every exceeded limit needs its bound; a bound that is present always holds. Deleting everything needs both bounds (reference: they
-    must "cover the exact observed ratio 1.0").
-
-    :param everything: whether the key snapshot is empty.
-    :raises XminError: ``repair_authority.bounds_exceeded`` when an approval exists but is too small.
+    :param needed: bounds that must be present.
+    :raises XminError: ``repair_authority.bounds_exceeded``.
     """
-    if authority is None:
-        return False
     allow = authority.allow
-    needed = {"max_delete_rows", "max_delete_ratio"} if everything else set(verdict.exceeded)
-    absent = {name for name in needed if getattr(allow, name) is None}
-    if absent == needed and needed:
-        return False
     ratio = Fraction(verdict.missing, verdict.active_before) if verdict.active_before else Fraction(0)
-    too_small = set(absent)
+    too_small = {name for name in needed if getattr(allow, name) is None}
     if allow.max_delete_rows is not None and verdict.missing > allow.max_delete_rows:
         too_small.add("max_delete_rows")
     if allow.max_delete_ratio is not None and ratio > Fraction(allow.max_delete_ratio):
@@ -89,6 +83,24 @@ def admit_deletes(authority: RepairAuthority | None, verdict: GuardVerdict, *, e
             f"{verdict.missing} of {verdict.active_before} rows are missing; the approval does not cover {', '.join(sorted(too_small))}.",
             details={"authority_id": authority.authority_id, "missing": verdict.missing, "active": verdict.active_before},
         )
+
+
+def admit_deletes(authority: RepairAuthority | None, verdict: GuardVerdict, *, everything: bool) -> bool:
+    """Whether the observed deletes are approved.
+
+    Every exceeded limit needs its bound. Deleting everything needs both bounds (reference: they must "cover the exact observed ratio
+    1.0").
+
+    :param everything: whether the key snapshot is empty.
+    :returns: False when nothing about deletes was approved.
+    :raises XminError: ``repair_authority.bounds_exceeded`` when the approval is too small, or covers one of two exceeded limits only.
+    """
+    if authority is None:
+        return False
+    needed = BOUNDS if everything else verdict.exceeded
+    if all(getattr(authority.allow, name) is None for name in needed):
+        return not needed
+    require_bounds(authority, verdict, needed=needed)
     return True
 
 

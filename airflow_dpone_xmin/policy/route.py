@@ -25,7 +25,7 @@ from airflow_dpone_xmin.contracts.route import (
     Route,
     TableName,
 )
-from airflow_dpone_xmin.policy.alias import resolve_alias
+from airflow_dpone_xmin.policy.alias import is_alias, resolve_alias
 
 Role = Literal["target", "staging", "state"]
 
@@ -131,6 +131,7 @@ def _route(
         execution=execution.mode if execution else None,
         handoff_id=execution.handoff_id if execution else None,
         source=source,
+        source_alias=is_alias(schema, relation, authority, relation_key),
         source_conn_id=source_entry.airflow_conn_id or manifest.source.connection,
         sink_entry=manifest.sink.connection,
         sink_conn_id=sink_entry.airflow_conn_id or manifest.sink.connection,

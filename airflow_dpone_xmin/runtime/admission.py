@@ -17,16 +17,17 @@ from airflow_dpone_xmin.contracts.identity import combined_digest, invocation_di
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.contracts.state import Checkpoint, Invocation, Receipt
-from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline
+from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases, verify_session_pair
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
-from airflow_dpone_xmin.target.ddl import privileges, target_privileges, verify_catalog
+from airflow_dpone_xmin.target.ddl import privileges, target_privileges
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.finalize import ownership_conflict
 from airflow_dpone_xmin.target.gate import repair_binding
 from airflow_dpone_xmin.target.identity import TargetBinding, resolve_binding
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
+from airflow_dpone_xmin.target.proof import require_catalog
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import key_types
@@ -82,13 +83,7 @@ def verify_target(engine: Engine, session: Session, state_session: Session, rout
     authority = verify_databases(engine, session, route)
     verify_session_pair(engine.session_facts(session), engine.session_facts(state_session))
     catalog = build_catalog(route.layout.names)
-    differences = verify_catalog(engine, session, catalog)
-    if differences:
-        raise XminError(
-            "mssql_transaction.catalog_mismatch",
-            f"The state catalog differs from this version's in {len(differences)} places: {differences[0]}.",
-            details={"differences": differences},
-        )
+    require_catalog(engine, session, catalog)
     missing = missing_target_grants(engine, session, catalog, route)
     if missing:
         raise XminError("mssql_transaction.permission_denied", f"The runtime login lacks {missing[0]}.", details={"missing": missing})
@@ -112,6 +107,13 @@ def resolve_identity(engine: Engine, session: Session, catalog: Catalog, route: 
     if facts is None:
         raise XminError(
             "DPONE_TARGET_UNSUPPORTED", f"{target.display} is missing, invisible or not a table.", details={"target": target.display}
+        )
+    decoys = engine.case_variants(session, target)
+    if decoys:
+        raise XminError(
+            "target_identity.ambiguous",
+            f"{target.display} has {len(decoys)} neighbours whose names differ only by case.",
+            details={"target": target.display, "decoys": decoys},
         )
     binding = resolve_binding(session, catalog, target, environment=route.environment)
     scope = scope_hash()
@@ -228,9 +230,12 @@ def source_prior(
         binding = RepairBinding(route.environment, identity.state_key, identity.scope_hash, position.checkpoint)
         approval = admitted_authority(ledger, repair, binding, now=server_time(session))
     owner = ledger.active_owner(identity.binding.identity)
-    transfers = approval is not None and approval.transfer is not None
-    if owner is not None and owner != identity.state_key and not transfers:
-        raise ownership_conflict(owner, identity.state_key, old=ledger.read_checkpoint(owner), binding=_binding(route, identity, position))
+    if approval is not None and approval.transfer is not None:
+        old = None if owner is None or owner == identity.state_key else ledger.read_checkpoint(owner)
+        admit_transfer(approval, owner=owner, owner_checkpoint=old)
+    elif owner is not None and owner != identity.state_key:
+        binding_now = approval_binding(route, identity, position)
+        raise ownership_conflict(owner, identity.state_key, old=ledger.read_checkpoint(owner), binding=binding_now)
     if route.handoff_id is not None and position.checkpoint is None:
         raise XminError(
             "checkpoint.seed_missing",
@@ -241,12 +246,13 @@ def source_prior(
         raise XminError(
             "checkpoint.missing",
             f"{route.layout.target.display} has rows, but this state key has no checkpoint.",
-            details={"binding": _binding(route, identity, position)},
+            details={"binding": approval_binding(route, identity, position)},
         )
     return prior_of(route, identity, position, approved_baseline=admit_baseline(approval))
 
 
-def _binding(route: Route, identity: RouteIdentity, position: Position) -> dict[str, Any]:
+def approval_binding(route: Route, identity: RouteIdentity, position: Position) -> dict[str, Any]:
+    """What an approval of this run must be bound to, before its rows were looked at."""
     return repair_binding(route.environment, identity.state_key, identity.scope_hash, position.checkpoint)
 
 

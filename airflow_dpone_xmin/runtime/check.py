@@ -21,10 +21,10 @@ from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.describe import Described, describe
 from airflow_dpone_xmin.target.authority import observe_pins, verify_databases, verify_session_pair
-from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
-from airflow_dpone_xmin.target.ddl import verify_catalog
+from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, Catalog, build_catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.ledger import Ledger
+from airflow_dpone_xmin.target.proof import require_catalog
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import shape_differences
 from airflow_dpone_xmin.target.work import Position
@@ -149,14 +149,24 @@ def _check_target(engine: Engine, session: Session, state: Session, report: Repo
     except XminError as error:
         report.failed("state", error)
     catalog = build_catalog(route.layout.names)
-    if not report.failed_each("state", "mssql_transaction.catalog_mismatch", verify_catalog(engine, session, catalog)):
-        report.passed("state", "catalog", "exact")
+    if _check_catalog(engine, session, catalog, report):
         missing = missing_target_grants(engine, session, catalog, route)
         if not report.failed_each("target", "mssql_transaction.permission_denied", [f"missing grant: {grant}" for grant in missing]):
             report.passed("target", "grants", "complete")
         if all(verdict.ok for verdict in verdicts):
             _check_route_state(engine, session, catalog, report)
     report.findings += [Finding("target", advice, None) for advice in engine.advice(session)]
+
+
+def _check_catalog(engine: Engine, session: Session, catalog: Catalog, report: Report) -> bool:
+    try:
+        require_catalog(engine, session, catalog)
+    except XminError as error:
+        if not report.failed_each("state", error.code, error.details.get("differences", ())):
+            report.failed("state", error)
+        return False
+    report.passed("state", "catalog", f"exact, version {CATALOG_VERSION}")
+    return True
 
 
 def _check_route_state(engine: Engine, session: Session, catalog: Catalog, report: Report) -> None:

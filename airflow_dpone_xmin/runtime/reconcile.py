@@ -21,7 +21,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progre
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
-from airflow_dpone_xmin.runtime.admission import Admitted, admit, source_prior
+from airflow_dpone_xmin.runtime.admission import Admitted, admit, approval_binding, source_prior
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, evidence_document, refusal_document
 from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
@@ -29,6 +29,7 @@ from airflow_dpone_xmin.source.extract import extract
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
+from airflow_dpone_xmin.target.gate import approvable
 from airflow_dpone_xmin.target.lease import staging_lease, sweep
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.outcome import CommitInDoubt, probe
@@ -37,6 +38,9 @@ from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import require_shape
 from airflow_dpone_xmin.target.staging import stage_envelope
 from airflow_dpone_xmin.target.work import Work
+
+APPROVABLE = frozenset({"checkpoint.missing", "target_ownership.conflict", "xmin_window.strict_stop"})
+"""Refusals before the target is looked at that a repair authority admits; those of the finalizer carry their binding already."""
 
 
 def reconcile(
@@ -148,7 +152,10 @@ class _Run:
         sweep_directories(base, keep=admitted.load_id)
         with ExitStack() as stack:
             directory = stack.enter_context(AttemptDirectory(base, admitted.load_id))
-            envelope = self._extract(directory.path)
+            try:
+                envelope = self._extract(directory.path)
+            except XminError as error:
+                raise self._told(error) from None
             lease = stack.enter_context(staging_lease(self._engine, self._route, admitted.load_id, cancel=self.cancel))
             stack.callback(self._drop_stages, lease.work)
             sweep(self._engine, lease.work, keep=admitted.load_id)
@@ -186,6 +193,13 @@ class _Run:
         endpoint = self._endpoints(route.source.entry, conn_id=route.source_conn_id)
         request = source_request(route, work_dir=work_dir)
         return extract(endpoint, request, prior, accept=accept, progress=self.progress, cancel=self.cancel)
+
+    def _told(self, error: XminError) -> XminError:
+        """A refusal that an approval could admit, with the binding of this run and the command that proposes it."""
+        if error.code not in APPROVABLE:
+            return error
+        binding = error.details.get("binding") or approval_binding(self._route, self._admitted.identity, self._admitted.position)
+        return approvable(error, binding=binding, run_id=self._invocation.run_id)
 
     @contextmanager
     def _target_session(self) -> Iterator[tuple[Session, VerifiedDatabases]]:
@@ -277,6 +291,7 @@ def source_request(route: Route, *, work_dir: Path) -> SourceRequest:
         identity=route.source,
         authority=route.authorities.source,
         relation_key=route.authorities.relation_key,
+        alias=route.source_alias,
         key=route.key,
         work_dir=work_dir,
         string_columns=route.string_columns,

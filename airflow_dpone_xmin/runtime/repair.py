@@ -29,7 +29,7 @@ from airflow_dpone_xmin.runtime.inspect import opened
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.connect import engine_for
-from airflow_dpone_xmin.target.ledger import Ledger
+from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.repair import RepairSelection, authority_of_row, row_of_authority
 
 
@@ -79,20 +79,16 @@ def propose(
 ) -> RepairAuthority:
     """An unsigned approval bound to what a stopped run saw.
 
-    Without bounds the observed numbers of a guard stop are proposed, exactly; a missing checkpoint or a conflict of ownership proposes a
-    full baseline, with the transfer that it needs.
+    A bound that is not asked for is what a guard stop observed, exactly; a missing checkpoint, reverse drift or a conflict of ownership
+    proposes a full baseline, with the transfer that it needs. What the stopped run's own approval granted is granted again.
 
     :raises XminError: ``evidence.not_found`` when no run of that id was stopped, ``repair_authority.document_invalid``.
     """
-    binding, code = _stopped_binding(route, endpoints=endpoints, run_id=run_id)
-    if full_baseline or max_delete_rows is not None or max_delete_ratio is not None:
-        allow: dict[str, Any] = {
-            "full_baseline": full_baseline,
-            "max_delete_rows": max_delete_rows,
-            "max_delete_ratio": max_delete_ratio,
-        }
-    else:
-        allow = _observed_allow(binding, code)
+    binding = _stopped_binding(route, endpoints=endpoints, run_id=run_id)
+    allow = _observed_allow(binding)
+    allow["full_baseline"] = allow["full_baseline"] or full_baseline
+    asked = {"max_delete_rows": max_delete_rows, "max_delete_ratio": max_delete_ratio}
+    allow |= {name: value for name, value in asked.items() if value is not None}
     transfer = binding.get("transfer")
     now = datetime.now(UTC)
     try:
@@ -120,7 +116,7 @@ def approve(route: Route, authority: RepairAuthority, *, endpoints: EndpointReso
 
     :param owner: name under which the endpoint resolver finds the owner's login.
     :param envelope: the signed document.
-    :raises XminError: ``repair_authority.environment_mismatch``, ``repair_authority.exists`` and the engine's codes.
+    :raises XminError: ``repair_authority.environment_mismatch``, ``.expired``, ``.exists`` and the engine's codes.
     """
     if authority.environment != route.environment:
         raise XminError("repair_authority.environment_mismatch", f"The document is for environment {authority.environment}.")
@@ -130,6 +126,8 @@ def approve(route: Route, authority: RepairAuthority, *, endpoints: EndpointReso
         contextlib.closing(engine.connect("target", cancel=Cancellation())) as session,
     ):
         ledger = Ledger(session, build_catalog(route.layout.names), verify_databases(engine, session, route))
+        if authority.expires_at <= server_time(session).replace(tzinfo=UTC):
+            raise XminError("repair_authority.expired", f"The document was valid until {authority.expires_at.isoformat()}.")
         if ledger.find_authority(authority.authority_id) is not None:
             raise XminError("repair_authority.exists", f"{authority.authority_id} exists already.")
         ledger.insert_authority(row_of_authority(authority, envelope=envelope))
@@ -141,11 +139,10 @@ def authority_documents(route: Route, *, endpoints: EndpointResolver, ref: str |
     :raises XminError: ``repair_authority.not_found``.
     """
     with opened(route, endpoints) as (ledger, _):
-        rows = ledger.list_authorities(limit=limit if ref is None else 1000)
-    chosen = [row for row in rows if ref is None or row["authority_id"] == ref]
-    if ref is not None and not chosen:
+        rows = ledger.list_authorities(limit=limit, authority_id=ref)
+    if ref is not None and not rows:
         raise XminError("repair_authority.not_found", f"No repair authority {ref!r} exists in this state database.")
-    return [_document(row) for row in chosen]
+    return [_document(row) for row in rows]
 
 
 def _document(row: Any) -> dict[str, Any]:
@@ -164,7 +161,7 @@ def _document(row: Any) -> dict[str, Any]:
     }
 
 
-def _stopped_binding(route: Route, *, endpoints: EndpointResolver, run_id: str) -> tuple[dict[str, Any], str]:
+def _stopped_binding(route: Route, *, endpoints: EndpointResolver, run_id: str) -> dict[str, Any]:
     with opened(route, endpoints) as (ledger, _):
         row = ledger.last_audit(invocation_digest(Invocation(process=route.process, run_id=run_id)))
     error = json.loads(row["evidence"]).get("error") if row is not None else None
@@ -175,13 +172,14 @@ def _stopped_binding(route: Route, *, endpoints: EndpointResolver, run_id: str) 
             "The last attempt of this run was not stopped by something that an approval could admit.",
             details={"run_id": run_id, "code": error["code"] if error else None},
         )
-    return dict(binding), str(error["code"])
+    return {**binding, "code": error["code"]}
 
 
-def _observed_allow(binding: dict[str, Any], code: str) -> dict[str, Any]:
+def _observed_allow(binding: dict[str, Any]) -> dict[str, Any]:
+    allow: dict[str, Any] = {"full_baseline": binding["full_baseline"]}
     missing, active = binding.get("observed_missing", 0), binding.get("observed_active", 0)
-    if code in ("guard.deletes_exceeded", "guard.empty_snapshot") and active:
+    if binding["code"] in ("guard.deletes_exceeded", "guard.empty_snapshot") and active:
         # The smallest ratio of 15 decimals that still covers the observed fraction.
         ratio = min(Decimal(1), (Decimal(missing) / Decimal(active)).quantize(Decimal("1e-15"), rounding="ROUND_CEILING"))
-        return {"max_delete_rows": missing, "max_delete_ratio": ratio}
-    return {"full_baseline": True}
+        allow |= {"max_delete_rows": missing, "max_delete_ratio": ratio}
+    return allow

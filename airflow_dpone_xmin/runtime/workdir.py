@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import Route
 
 _LOCK = ".lock"
+_ATTEMPT = re.compile(r"[0-9a-f]{32}")
 
 
 def default_base() -> Path:
@@ -61,7 +63,8 @@ def sweep_directories(base: Path, *, keep: UUID) -> int:
     """Remove the directories of dead attempts; returns how many."""
     removed = 0
     for path in base.iterdir() if base.is_dir() else ():
-        if path.name == keep.hex or not (path / _LOCK).is_file():
+        # The directory may be shared: only what has the name and the lock of an attempt is ours.
+        if path.name == keep.hex or not _ATTEMPT.fullmatch(path.name) or path.is_symlink() or not (path / _LOCK).is_file():
             continue
         try:
             lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)

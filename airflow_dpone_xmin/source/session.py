@@ -33,6 +33,7 @@ _DEFAULTS: Mapping[str, str] = {
 }
 _STREAM_BATCH_BYTES = 16 * 1024 * 1024
 _CANCEL_INTERVAL_SECONDS = 0.25
+_CLOSE_SECONDS = 10.0
 
 #: SQLSTATE, or its two-character class → code (PostgreSQL appendix A).
 _BY_SQLSTATE: Mapping[str, str] = {
@@ -144,10 +145,12 @@ class Session:
         if self._closed.is_set():
             return
         self._unregister()
-        with self._lock:
-            self._closed.set()
+        self._closed.set()
+        # A cancel request may hang on a dead network; the connection is left to the collector then.
+        if self._lock.acquire(timeout=_CLOSE_SECONDS):
             with suppress(Exception):
                 self._connection.close()
+            self._lock.release()
 
     def __enter__(self) -> Session:
         return self

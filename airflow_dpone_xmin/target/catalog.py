@@ -14,7 +14,11 @@ from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Numeric, Pr
 from airflow_dpone_xmin.contracts.route import CatalogNames
 from airflow_dpone_xmin.target.sql import STATE, TARGET_DBO, Guid, Hash, LongText, Text, Utc
 
-CATALOG_VERSION = 1
+CATALOG_VERSION = 2
+"""Version 2 made ``invocation_digest`` unique on load attempts; ``target/upgrade.py`` migrates version 1."""
+UPGRADABLE_FROM = 1
+COMPONENT = "catalog"
+"""Key of the version row."""
 
 COUNT_COLUMNS = (
     "payload",
@@ -86,8 +90,11 @@ class Catalog:
         return (self.identity, self.head)
 
 
-def build_catalog(names: CatalogNames | None = None) -> Catalog:
-    """The catalog with the configured names of the XMin six."""
+def build_catalog(names: CatalogNames | None = None, *, version: int = CATALOG_VERSION) -> Catalog:
+    """The catalog with the configured names of the XMin six.
+
+    :param version: an older one is built for the upgrade's proof only.
+    """
     m, names = MetaData(), names or CatalogNames()
     return Catalog(
         metadata=m,
@@ -100,7 +107,7 @@ def build_catalog(names: CatalogNames | None = None) -> Catalog:
         repair_consumption=_repair_consumption(m, names.repair_consumption),
         audit=_audit(m, names.load_audit),
         target_fence=_target_fence(m),
-        load_attempt=_load_attempt(m),
+        load_attempt=_load_attempt(m, version),
         load_operation=_load_operation(m),
         load_receipt=_load_receipt(m),
         campaign=_campaign(m),
@@ -311,7 +318,7 @@ def _target_fence(m: MetaData) -> Table:
     )
 
 
-def _load_attempt(m: MetaData) -> Table:
+def _load_attempt(m: MetaData, version: int) -> Table:
     return _table(
         m,
         "dpone_load_attempt",
@@ -324,7 +331,7 @@ def _load_attempt(m: MetaData) -> Table:
         _c("created_at_utc", Utc),
         _c("updated_at_utc", Utc),
         key=("attempt_key",),
-        unique=(("invocation_digest",),),
+        unique=(("invocation_digest",),) if version > UPGRADABLE_FROM else (),
     )
 
 

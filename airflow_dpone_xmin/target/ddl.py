@@ -1,4 +1,4 @@
-"""Rendered DDL: what the owner runs once, and what runtime then verifies exactly.
+"""Rendered DDL: what the owner runs once, and what runtime then verifies exactly (``target/proof.py``).
 
 Tables come from the same SQLAlchemy metadata that the statements use; what SQLAlchemy does not spell (triggers, grants, computed flag,
 schemas) comes from the engine's :class:`DdlDialect`. Imports contracts and the target's own modules.
@@ -6,20 +6,18 @@ schemas) comes from the engine's :class:`DdlDialect`. Imports contracts and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
-from sqlalchemy import Column, Index, Table, UniqueConstraint
+from sqlalchemy import Column, Index, Table
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from airflow_dpone_xmin.contracts.columns import Projection
-from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Namespace, TableName
-from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, Catalog
+from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Namespace
+from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, COMPONENT, Catalog
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.facts import TableFacts
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, Physical
 from airflow_dpone_xmin.target.tables import target_table
 
@@ -128,7 +126,7 @@ def render_catalog(engine: Engine, dialect: DdlDialect, catalog: Catalog, *, log
         if logical == STATE:
             version = dialect.qualified(namespace, catalog.version.name)
             out.append(
-                f"INSERT INTO {version} (component, version, installed_at_utc) VALUES ('catalog', {CATALOG_VERSION}, {dialect.clock()})"
+                f"INSERT INTO {version} (component, version, installed_at_utc) VALUES ('{COMPONENT}', {CATALOG_VERSION}, {dialect.clock()})"
             )
         else:
             out += dialect.database_token(namespace)
@@ -163,25 +161,6 @@ def render_route(
     return Script(tuple(out))
 
 
-def verify_catalog(engine: Engine, session: Session, catalog: Catalog) -> list[str]:
-    """Differences between the live catalog and this version's, as readable sentences; empty when exact."""
-    differences: list[str] = []
-    live = {
-        logical: engine.describe(session, engine.namespace(logical), [table.name for table in tables])
-        for logical, tables in ((STATE, catalog.state_tables), (TARGET_DBO, catalog.target_tables))
-    }
-    for table in (*catalog.state_tables, *catalog.target_tables):
-        name = TableName(engine.namespace(str(table.schema)), table.name)
-        facts = live[str(table.schema)].get(table.name)
-        if facts is None:
-            differences.append(f"{name.display}: the table is missing or invisible")
-            continue
-        differences += [f"{name.display}: {text}" for text in _table_differences(engine, table, facts)]
-        if table in catalog.immutable and not facts.triggers:
-            differences.append(f"{name.display}: the immutability trigger is missing")
-    return differences
-
-
 def type_text(engine: Engine, column: Column[Any]) -> str:
     """A column's type as the engine's catalog spells it."""
     kind = column.type
@@ -189,32 +168,6 @@ def type_text(engine: Engine, column: Column[Any]) -> str:
         return engine.column_type(kind.plan)
     text = str(kind.compile(dialect=engine.dialect)).partition(" COLLATE")[0].lower().replace(", ", ",")
     return engine.type_aliases.get(text, text)
-
-
-def _table_differences(engine: Engine, table: Table, facts: TableFacts) -> Iterable[str]:
-    wanted = {column.name: column for column in table.columns}
-    for name, column in wanted.items():
-        live = facts.column(name)
-        if live is None:
-            yield f"column {name} is missing"
-        elif (live.type, live.nullable) != (type_text(engine, column), bool(column.nullable)):
-            null = "NULL" if column.nullable else "NOT NULL"
-            yield f"column {name} is {live.type}{'' if live.nullable else ' NOT NULL'}, expected {type_text(engine, column)} {null}"
-    for live in facts.columns:
-        if live.name not in wanted:
-            yield f"column {live.name} is not of this version"
-    key = tuple(column.name for column in table.primary_key.columns)
-    if not any(index.primary and index.columns == key for index in facts.indexes):
-        yield f"the primary key ({', '.join(key)}) is missing"
-    for constraint in table.constraints:
-        if isinstance(constraint, UniqueConstraint):
-            columns = tuple(column.name for column in constraint.columns)
-            if not any(index.unique and index.columns == columns and index.filter is None for index in facts.indexes):
-                yield f"the unique constraint ({', '.join(columns)}) is missing"
-    for index in table.indexes:
-        columns = tuple(column.name for column in index.columns)
-        if not any(live.unique and live.columns == columns and live.filter is not None for live in facts.indexes):
-            yield f"the unique filtered index ({', '.join(columns)}) is missing"
 
 
 def _create(engine: Engine, table: Table) -> list[str]:

@@ -15,7 +15,7 @@ from sqlalchemy import Dialect, Table
 
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Projection
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace
+from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target.facts import ObservedDatabase, SessionFacts, TableFacts
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.tables import Stage
@@ -92,6 +92,10 @@ class Engine(Protocol):
 
     def describe(self, session: Session, namespace: Namespace, names: Sequence[str]) -> dict[str, TableFacts]:
         """The live tables by name; one that is missing, not a table, or invisible has no entry."""
+        ...
+
+    def case_variants(self, session: Session, table: TableName) -> list[str]:
+        """Names in the table's schema, of whatever kind, that differ from its name only by case."""
         ...
 
     def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:

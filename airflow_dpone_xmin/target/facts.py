@@ -34,7 +34,10 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """One live table; missing tables have no facts."""
+    """One live table; missing tables have no facts.
+
+    :param triggers: names; a disabled one ends in `` (disabled)``.
+    """
 
     columns: tuple[ColumnFacts, ...]
     indexes: tuple[IndexFacts, ...] = ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import Table, select
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
@@ -22,16 +22,25 @@ from airflow_dpone_xmin.policy.guards import judge_min_rows
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_transfer
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.catalog import Catalog
-from airflow_dpone_xmin.target.classify import AFTER, BEFORE, classification_pass, presence_pass, read_classification, summary
+from airflow_dpone_xmin.target.classify import (
+    AFTER,
+    BEFORE,
+    PASS_HINT,
+    classification_pass,
+    presence_pass,
+    read_classification,
+    summary,
+)
 from airflow_dpone_xmin.target.dml import Actions
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.gate import Gate, counts_of, repair_binding, stopped
+from airflow_dpone_xmin.target.gate import Gate, approvable, counts_of, repair_binding, stopped
 from airflow_dpone_xmin.target.identity import resolve_binding
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.outcome import CommitInDoubt
 from airflow_dpone_xmin.target.record import record_commit
 from airflow_dpone_xmin.target.repair import admitted_authority
 from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.sql import Count
 from airflow_dpone_xmin.target.tables import target_table
 from airflow_dpone_xmin.target.work import Position, Work
 
@@ -137,7 +146,8 @@ def _own(ledger: Ledger, work: Work, repair: RepairAuthority | None) -> None:
             ledger.supersede(owner, by=work.state_key, previous=old)
     elif owner is not None and owner != work.state_key:
         binding = repair_binding(work.route.environment, work.state_key, work.scope_hash, work.position.checkpoint)
-        raise ownership_conflict(owner, work.state_key, old=ledger.read_checkpoint(owner), binding=binding)
+        conflict = ownership_conflict(owner, work.state_key, old=ledger.read_checkpoint(owner), binding=binding)
+        raise approvable(conflict, binding=conflict.details["binding"], run_id=work.invocation.run_id)
 
 
 def ownership_conflict(owner: bytes, state_key: bytes, *, old: Checkpoint | None, binding: dict[str, Any]) -> XminError:
@@ -161,6 +171,7 @@ class _Transaction:
 
     def run(self) -> Receipt:
         detected_at = server_time(self._session)
+        self._require_payload()
         before = self._classify(BEFORE)
         Gate(self._work, self._repair).judge(before)
         counts = self._act(before, detected_at)
@@ -173,6 +184,20 @@ class _Transaction:
         except XminError as error:
             return Preview(before, error)
         return Preview(before, None)
+
+    def _require_payload(self) -> None:
+        """The payload is still the proven one: what the counters call unchanged must not be what got lost meanwhile."""
+        staged = self._work.staged
+        if staged.rows is staged.keys and self._mode.reconciles:
+            return  # the classification counts every one of them
+        rows = staged.rows.rows
+        seen = self._session.scalar("finalize.payload", select(Count()).select_from(rows).with_hint(rows, PASS_HINT, "mssql"))
+        if seen != staged.rows_count:
+            raise XminError(
+                "reconcile.invariant",
+                "The staged payload is no longer the proven one.",
+                details={"proven_rows": staged.rows_count, "staged_rows": int(seen)},
+            )
 
     def _classify(self, number: int) -> Classification:
         staged = self._work.staged
@@ -209,7 +234,7 @@ class _Transaction:
         after = self._classify(AFTER)
         if after.missing or after.absent or after.tombstoned:
             message = "Keys remain whose rows are not in the payload, or rows whose keys are gone."
-            raise stopped(work, "reconcile.full_repair_required", message, after)
+            raise stopped(work, "reconcile.full_repair_required", message, before, repair=self._repair, baseline=True, now=after)
         hard = self._mode is DeleteMode.HARD
         counts = ActionCounts(
             payload=staged.rows_count,

@@ -6,6 +6,8 @@ contracts, policy and the target's own modules.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_dpone_xmin.contracts.envelope import Payload
@@ -13,7 +15,7 @@ from airflow_dpone_xmin.contracts.errors import CODES, XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.state import Checkpoint, Classification
 from airflow_dpone_xmin.policy.guards import GuardVerdict, judge_deletes, observed_ratio
-from airflow_dpone_xmin.policy.repair import admit_baseline, admit_deletes
+from airflow_dpone_xmin.policy.repair import admit_baseline, admit_deletes, require_bounds
 from airflow_dpone_xmin.target.work import Work
 
 
@@ -37,11 +39,13 @@ class Gate:
         reconciles = work.route.delete_mode.reconciles
         if reconciles and before.keys != staged.keys_count:
             raise XminError("reconcile.invariant", "The classification did not see every key.", details=counts_of(before))
-        if work.envelope.reason == "repair_authority":
-            self._used = True
+        verdict = judge_deletes(missing=before.missing, active_before=before.active, guards=work.route.guards)
+        if self._repair is not None:
+            require_bounds(self._repair, verdict)
+        if work.envelope.reason == "repair_authority" and work.position.checkpoint is not None:
+            self._used = True  # without it the payload would have been a delta
         if work.position.checkpoint is None and before.active + before.retained > 0:
             self._baseline("checkpoint.missing", "The target has rows but this state key has no checkpoint.", before)
-        verdict = judge_deletes(missing=before.missing, active_before=before.active, guards=work.route.guards)
         if staged.keys_count == 0 and (reconciles or work.envelope.payload is Payload.FULL):
             self._empty(before, verdict)
         elif verdict.exceeded:
@@ -65,40 +69,64 @@ class Gate:
 
     def _baseline(self, code: str, message: str, seen: Classification) -> None:
         if not admit_baseline(self._repair):
-            raise stopped(self._work, code, message, seen)
+            raise stopped(self._work, code, message, seen, repair=self._repair, baseline=True)
         self._used = True
 
     def _deletes(self, code: str, message: str, seen: Classification, verdict: GuardVerdict, *, everything: bool) -> None:
         if not admit_deletes(self._repair, verdict, everything=everything):
-            raise stopped(self._work, code, message, seen)
+            raise stopped(self._work, code, message, seen, repair=self._repair)
         self._used = True
 
 
-def stopped(work: Work, code: str, message: str, seen: Classification) -> XminError:
-    """A refusal with its binding."""
+def stopped(
+    work: Work,
+    code: str,
+    message: str,
+    seen: Classification,
+    *,
+    repair: RepairAuthority | None,
+    baseline: bool = False,
+    now: Classification | None = None,
+) -> XminError:
+    """A refusal with its binding.
+
+    :param seen: the classification that was judged.
+    :param repair: the approval of the stopped run: what it granted is part of what the next one must grant.
+    :param baseline: whether a full baseline is what is missing.
+    :param now: a later classification, for the details.
+    """
     binding = {
         **repair_binding(work.route.environment, work.state_key, work.scope_hash, work.position.checkpoint),
         "observed_missing": seen.missing,
         "observed_active": seen.active,
         "observed_ratio": observed_ratio(seen.missing, seen.active),
+        "full_baseline": baseline or admit_baseline(repair),
     }
-    hint = f"{CODES[code].hint} `{propose_command(work.invocation.run_id)}` writes the approval for review."
-    return XminError(code, message, hint=hint, details={"binding": binding, **counts_of(seen)})
+    if repair is not None and repair.transfer is not None:
+        binding["transfer"] = repair.transfer.model_dump()
+    return approvable(XminError(code, message, details=counts_of(now or seen)), binding=binding, run_id=work.invocation.run_id)
+
+
+def approvable(error: XminError, *, binding: Mapping[str, Any], run_id: str) -> XminError:
+    """The same refusal with everything that an approver needs: the binding, and the command that writes the approval."""
+    hint = f"{CODES[error.code].hint} `{propose_command(run_id)}` writes the approval for review."
+    return XminError(error.code, error.message, hint=hint, details={**error.details, "binding": dict(binding)})
 
 
 def propose_command(run_id: str) -> str:
     """The command that proposes the approval of a stopped run."""
-    return f"dpone-xmin repair propose MANIFEST --run-id {run_id} --id ID --reason TEXT -o FILE"
+    return f"dpone-xmin repair propose MANIFEST --run-id {shlex.quote(run_id)} --id ID --reason TEXT -o FILE"
 
 
 def repair_binding(environment: str, state_key: bytes, scope_hash: bytes, checkpoint: Checkpoint | None) -> dict[str, Any]:
-    """What an approval of this run must be bound to."""
+    """What an approval of this run must be bound to; a full baseline unless deletes alone were judged."""
     return {
         "environment": environment,
         "state_key": state_key.hex(),
         "scope_hash": scope_hash.hex(),
         "checkpoint_xmin": checkpoint.xmin if checkpoint else None,
         "checkpoint_revision": checkpoint.revision if checkpoint else None,
+        "full_baseline": True,
     }
 
 

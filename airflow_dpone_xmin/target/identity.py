@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import and_, select
+from sqlalchemy import and_, func, select
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import target_identity
@@ -31,7 +31,7 @@ class TargetBinding:
 
 
 def resolve_binding(session: Session, catalog: Catalog, table: TableName, *, environment: str) -> TargetBinding:
-    """Find the one identity row of the target and require its exact spelling.
+    """Find the one identity row of the target and require its exact spelling; a row that differs by case only is a decoy.
 
     :raises XminError: ``target_identity.missing``, ``target_identity.ambiguous``.
     """
@@ -39,7 +39,10 @@ def resolve_binding(session: Session, catalog: Catalog, table: TableName, *, env
     rows = session.rows(
         "identity.resolve",
         select(registry.c.binding_id, registry.c.schema_name, registry.c.table_name).where(
-            and_(registry.c.schema_name == table.namespace.schema, registry.c.table_name == table.name)
+            and_(
+                func.lower(registry.c.schema_name) == func.lower(table.namespace.schema),
+                func.lower(registry.c.table_name) == func.lower(table.name),
+            )
         ),
     )
     if not rows:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, Table, and_, insert, null, select, update
+from sqlalchemy import Select, Table, and_, func, insert, null, select, update
 
 from airflow_dpone_xmin.contracts.canonical import digest
 from airflow_dpone_xmin.contracts.envelope import Payload
@@ -120,6 +120,12 @@ class Ledger:
         )
         return [_receipt(row._mapping) for row in rows]
 
+    def highest_revision(self, state_key: bytes) -> int:
+        """The highest revision that a state key ever committed, 0 for none: receipts outlive a superseded or lost checkpoint."""
+        table = self._catalog.receipt
+        query = select(func.max(table.c.new_revision)).where(table.c.state_key == state_key)
+        return int(self._session.scalar("receipt.highest", query) or 0)
+
     def write_receipt(self, receipt: Receipt, *, registry_serial: int) -> None:
         """Insert the immutable proof."""
         values: dict[str, Any] = {
@@ -182,11 +188,15 @@ class Ledger:
     def write_checkpoint(self, values: Mapping[str, Any], *, previous: Checkpoint | None) -> None:
         """Compare and set by (state key, previous xmin, previous revision).
 
+        Without a previous checkpoint the row is new, unless this state key owned the target before and gave it away: then it is revived.
+
         :param values: columns of ``dpone_source_state`` without times.
         :raises XminError: ``checkpoint.conflict``.
         """
         table, now = self._catalog.source_state, server_time(self._session)
         if previous is None:
+            if values["revision"] > 1 and self._revive(values, now=now):
+                return
             self._session.execute(
                 "checkpoint.insert", insert(table).values(_no_parameter_for_null({**values, "created_at_utc": now, "updated_at_utc": now}))
             )
@@ -204,6 +214,12 @@ class Ledger:
         )
         if matched != 1:
             raise XminError("checkpoint.conflict", "The checkpoint is no longer the one this run started from.")
+
+    def _revive(self, values: Mapping[str, Any], *, now: datetime) -> bool:
+        table = self._catalog.source_state
+        moved = {**{name: values[name] for name in _MOVING}, "superseded_at_utc": null(), "superseded_by_state_key": null()}
+        superseded = and_(table.c.state_key == values["state_key"], table.c.superseded_at_utc.is_not(None))
+        return self._session.execute("checkpoint.revive", update(table).where(superseded).values({**moved, "updated_at_utc": now})) == 1
 
     def read_head(self, target_identity: bytes) -> Head | None:
         """The target database's own word on its last commit."""
@@ -229,8 +245,8 @@ class Ledger:
         row = self._session.first("repair.find", _locked(table, table.c.authority_id == authority_id))
         return None if row is None else dict(row._mapping)
 
-    def list_authorities(self, *, limit: int) -> list[Mapping[str, Any]]:
-        """The newest approvals with their consumption time, newest first."""
+    def list_authorities(self, *, limit: int, authority_id: str | None = None) -> list[Mapping[str, Any]]:
+        """The newest approvals with their consumption time, newest first; only one when *authority_id* is given."""
         table, used = self._catalog.repair_authority, self._catalog.repair_consumption
         joined = table.outerjoin(used, used.c.authority_id == table.c.authority_id)
         query = (
@@ -239,6 +255,8 @@ class Ledger:
             .order_by(table.c.created_at_utc.desc())
             .limit(limit)
         )
+        if authority_id is not None:
+            query = query.where(table.c.authority_id == authority_id)
         return [dict(row._mapping) for row in self._session.rows("repair.list", query)]
 
     def is_consumed(self, authority_id: str) -> bool:

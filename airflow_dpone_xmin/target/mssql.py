@@ -24,7 +24,7 @@ from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace
+from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.engine import Role
@@ -181,6 +181,11 @@ class MssqlEngine:
             indexes=_indexes(parts),
             others=[(row[0], row[1], row[2]) for row in others],
         )
+
+    def case_variants(self, session: Session, table: TableName) -> list[str]:
+        """Tables, views and synonyms; only a case-sensitive database can hold two of a name."""
+        query = text(queries.CASE_VARIANTS.format(db=self._quote(table.namespace.database)))
+        return [row[0] for row in session.rows("describe.variants", query, {"schema": table.namespace.schema, "name": table.name})]
 
     def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:
         """Ask ``HAS_PERMS_BY_NAME`` once for all; USAGE has no counterpart, CREATE is two rights."""

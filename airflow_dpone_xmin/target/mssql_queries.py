@@ -38,6 +38,10 @@ TABLES = (
     "SELECT o.name, o.object_id FROM {db}.sys.objects AS o JOIN {db}.sys.schemas AS s ON s.schema_id = o.schema_id"
     " WHERE s.name = :schema AND o.name IN :names AND o.type = 'U'"
 )
+CASE_VARIANTS = (
+    "SELECT o.name FROM {db}.sys.objects AS o JOIN {db}.sys.schemas AS s ON s.schema_id = o.schema_id WHERE s.name = :schema"
+    " AND LOWER(o.name) = LOWER(:name) AND o.name COLLATE Latin1_General_100_BIN2 <> :name AND o.type IN ('U', 'V', 'SN') ORDER BY o.name"
+)
 COLUMNS = (
     "SELECT c.object_id, c.name, t.name, c.max_length, c.precision, c.scale, c.is_nullable, c.collation_name, c.is_computed, c.is_identity"
     " FROM {db}.sys.columns AS c JOIN {db}.sys.types AS t ON t.user_type_id = c.user_type_id"
@@ -51,8 +55,10 @@ INDEXES = (
     " WHERE i.object_id IN :oids AND i.name IS NOT NULL ORDER BY i.object_id, i.name, ic.key_ordinal"
 )
 OTHERS = (
-    "SELECT x.parent_object_id, CASE RTRIM(x.type) WHEN 'TR' THEN 'trigger' WHEN 'F' THEN 'foreign_key' ELSE 'check' END, x.name"
-    " FROM {db}.sys.objects AS x WHERE x.parent_object_id IN :oids AND x.type IN ('TR', 'F', 'C')"
+    "SELECT x.parent_object_id, CASE RTRIM(x.type) WHEN 'TR' THEN 'trigger' WHEN 'F' THEN 'foreign_key' ELSE 'check' END,"
+    " x.name + CASE WHEN t.is_disabled = 1 THEN N' (disabled)' ELSE N'' END"
+    " FROM {db}.sys.objects AS x LEFT JOIN {db}.sys.triggers AS t ON t.object_id = x.object_id"
+    " WHERE x.parent_object_id IN :oids AND x.type IN ('TR', 'F', 'C')"
     " UNION ALL SELECT f.referenced_object_id, 'foreign_key', f.name FROM {db}.sys.foreign_keys AS f"
     " WHERE f.referenced_object_id IN :oids AND f.parent_object_id <> f.referenced_object_id"
 )

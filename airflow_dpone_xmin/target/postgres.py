@@ -7,6 +7,7 @@ modules; expressions are spelled in ``target/postgres_sql.py``, DDL in ``target/
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from uuid import NAMESPACE_OID, UUID, uuid5
@@ -21,7 +22,7 @@ from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace
+from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import postgres_queries as queries
 from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.engine import Role
@@ -30,6 +31,12 @@ from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
 
+_LOGIN_STATES = (
+    ("3D000", re.compile(r'database ".*" does not exist', re.IGNORECASE)),
+    ("42501", re.compile(r"permission denied for database", re.IGNORECASE)),
+    ("28000", re.compile(r'password|authentication|pg_hba|role "', re.IGNORECASE)),
+)
+_LOGIN_SECONDS = 10
 _LOST = ("57P01", "57P02", "57P03", "08000", "08003", "08006", "08001", "08004")
 
 
@@ -173,6 +180,11 @@ class PostgresEngine:
             others=[(row[0], row[1], row[2]) for row in session.rows("describe.others", queries.OTHERS, by)],
         )
 
+    def case_variants(self, session: Session, table: TableName) -> list[str]:
+        """Relations of any kind."""
+        names = session.rows("describe.variants", queries.CASE_VARIANTS, {"schema": table.namespace.schema, "name": table.name})
+        return [row[0] for row in names]
+
     def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:
         """Ask ``has_table_privilege`` and ``has_schema_privilege``, each once for all."""
         tables: list[tuple[str, str, str]] = []
@@ -269,7 +281,7 @@ class PostgresEngine:
 
     def translate(self, error: BaseException, label: str) -> XminError:
         """Classify by SQLSTATE."""
-        state = str(getattr(error, "sqlstate", None) or ("08001" if label == "connect" else ""))
+        state = str(getattr(error, "sqlstate", None) or (_login_state(error) if label == "connect" else ""))
         details = {"step": label, "sqlstate": state or "none", "engine": "embedded"}
         code = _code_of(state, label)
         return XminError(code, f"Step {label} failed with SQLSTATE {state or 'none'}.", details=details)
@@ -284,6 +296,8 @@ def _url(endpoint: Endpoint, database: str) -> URL:
     """A database reached over TCP, or over the unix socket directory that the host names."""
     socket = endpoint.host is not None and endpoint.host.startswith("/")
     query = {str(name): str(value) for name, value in endpoint.extra.items()} | ({"host": str(endpoint.host)} if socket else {})
+    asked = query.get("connect_timeout", "")  # 0 would wait for ever
+    query["connect_timeout"] = str(min(int(asked) or _LOGIN_SECONDS, _LOGIN_SECONDS) if asked.isdigit() else _LOGIN_SECONDS)
     return URL.create(
         "postgresql+psycopg",
         username=endpoint.user,
@@ -295,6 +309,12 @@ def _url(endpoint: Endpoint, database: str) -> URL:
     )
 
 
+def _login_state(error: BaseException) -> str:
+    """A refused login has no SQLSTATE in libpq; its text, from after the address on, is matched here and never shown."""
+    text = str(error).rpartition(" failed: ")[2]
+    return next((state for state, pattern in _LOGIN_STATES if pattern.search(text)), "08001")
+
+
 def _code_of(state: str, label: str) -> str:
     if state in ("40001", "40P01"):
         return "mssql_transaction.conflict"
@@ -302,7 +322,7 @@ def _code_of(state: str, label: str) -> str:
         return "mssql_transaction.lock_timeout"
     if state == "42501":
         return "mssql_transaction.permission_denied"
-    if state.startswith("28"):
+    if state.startswith("28") or state == "3D000":  # SQL Server tells both by one refusal of the login, too
         return "mssql_transaction.authentication_failed"
     if state.startswith("23"):
         return "mssql_transaction.constraint_violation"

@@ -8,6 +8,10 @@ TABLES = text(
     "SELECT c.relname, c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = :schema AND c.relname = ANY(:names) AND c.relkind = 'r'"
 )
+CASE_VARIANTS = text(
+    "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND c.relname <> :name"
+    " AND lower(c.relname) = lower(:name) AND c.relkind IN ('r', 'v', 'm', 'f', 'p') ORDER BY c.relname"
+)
 COLUMNS = text(
     "SELECT a.attrelid::bigint, a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,"
     " CASE WHEN a.attcollation <> t.typcollation THEN co.collname END, a.attgenerated <> '', a.attidentity <> ''"
@@ -20,7 +24,8 @@ INDEXES = text(
     " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = ANY(CAST(:oids AS oid[])) ORDER BY c.relname"
 )
 OTHERS = text(
-    "SELECT tgrelid::bigint, 'trigger', tgname FROM pg_trigger WHERE tgrelid = ANY(CAST(:oids AS oid[])) AND NOT tgisinternal"
+    "SELECT tgrelid::bigint, 'trigger', tgname || CASE WHEN tgenabled IN ('D', 'R') THEN ' (disabled)' ELSE '' END"
+    " FROM pg_trigger WHERE tgrelid = ANY(CAST(:oids AS oid[])) AND NOT tgisinternal"
     " UNION ALL SELECT conrelid::bigint, CASE contype WHEN 'f' THEN 'foreign_key' ELSE 'check' END, conname FROM pg_constraint"
     " WHERE conrelid = ANY(CAST(:oids AS oid[])) AND contype IN ('f', 'c')"
     " UNION ALL SELECT confrelid::bigint, 'foreign_key', conname FROM pg_constraint"

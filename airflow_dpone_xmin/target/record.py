@@ -22,8 +22,9 @@ def record_commit(ledger: Ledger, work: Work, *, counts: ActionCounts, detected_
     :raises XminError: ``checkpoint.conflict``.
     """
     checkpoint, head = work.position.checkpoint, work.position.head
-    # A restored state database may lag behind the head: the revision never falls.
-    base = max(checkpoint.revision if checkpoint else 0, head.revision if head and head.state_key == work.state_key else 0)
+    # A restored state database may lag behind the head, and a superseded or lost checkpoint behind its receipts: no revision comes twice.
+    base = checkpoint.revision if checkpoint else ledger.highest_revision(work.state_key)
+    base = max(base, head.revision if head and head.state_key == work.state_key else 0)
     envelope = work.envelope
     receipt = Receipt(
         receipt_id=uuid.uuid4(),

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from airflow_dpone_xmin.contracts.columns import Family, Projection
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.route import IS_DELETED, DeleteMode, Route
+from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Route
 from airflow_dpone_xmin.target.ddl import type_text
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts
@@ -81,13 +82,27 @@ def _foreign_parts(facts: TableFacts, ours: set[str], mode: DeleteMode) -> Itera
         flag = column.name == IS_DELETED and mode is DeleteMode.TIMESTAMP_AND_FLAG
         if flag and not column.computed:
             yield f"column {IS_DELETED} must be computed from the timestamp"
+        elif column.name not in ours and column.name.lower() in {name.lower() for name in ours}:
+            yield f"column {column.name} differs from one of this route's only by case"
         elif column.name not in ours and not flag:
             yield f"column {column.name} is neither a source column nor one of this product's"
     if mode is DeleteMode.TIMESTAMP_AND_FLAG and facts.column(IS_DELETED) is None:
         yield f"column {IS_DELETED} is missing"
     for index in facts.indexes:
-        if index.unique and index.filter is None and not index.primary:
+        if index.unique and not index.primary and not _follows_marker(index.filter, mode):
             yield f"unique index {index.name} is not filtered on active rows"
     for kind, names in (("trigger", facts.triggers), ("foreign key", facts.foreign_keys), ("check constraint", facts.checks)):
         for name in names:
             yield f"{kind} {name} is not ours"
+
+
+def _follows_marker(filter_text: str | None, mode: DeleteMode) -> bool:
+    """Whether a unique index sees active rows only, so that a new row may take over a tombstone's value."""
+    if filter_text is None:
+        return False
+    if not mode.soft:
+        return True
+    plain = re.sub(r'[\s()"\[\]]', "", filter_text.lower())
+    marks = [f"{DELETED_AT}isnull"] if mode.has_timestamp else []
+    marks += [f"not{IS_DELETED}", f"{IS_DELETED}=0", f"{IS_DELETED}=false"] if mode.has_flag else []
+    return any(mark in plain for mark in marks) and " or " not in filter_text.lower()

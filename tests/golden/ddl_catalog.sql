@@ -261,7 +261,7 @@ CREATE TABLE governance.dpone_campaign_chunk (
 	CONSTRAINT pk_dpone_campaign_chunk PRIMARY KEY (campaign_key, chunk_no)
 )
 GO
-INSERT INTO [governance].[dpone_catalog_version] (component, version, installed_at_utc) VALUES ('catalog', 1, SYSUTCDATETIME())
+INSERT INTO [governance].[dpone_catalog_version] (component, version, installed_at_utc) VALUES ('catalog', 2, SYSUTCDATETIME())
 GO
 USE [DWH]
 GO

@@ -1,7 +1,12 @@
+-- catalog.version
+SELECT [Sys].governance.dpone_catalog_version.version
+FROM [Sys].governance.dpone_catalog_version
+WHERE [Sys].governance.dpone_catalog_version.component = :component_1;
+
 -- identity.resolve
 SELECT [DWH].dbo.dpone_target_identity.binding_id, [DWH].dbo.dpone_target_identity.schema_name, [DWH].dbo.dpone_target_identity.table_name
 FROM [DWH].dbo.dpone_target_identity
-WHERE [DWH].dbo.dpone_target_identity.schema_name = :schema_name_1 AND [DWH].dbo.dpone_target_identity.table_name = :table_name_1;
+WHERE lower([DWH].dbo.dpone_target_identity.schema_name) = lower(:lower_1) AND lower([DWH].dbo.dpone_target_identity.table_name) = lower(:lower_2);
 
 -- registry.find
 SELECT [Sys].governance.dpone_registry_serial.environment_digest, [Sys].governance.dpone_registry_serial.environment, [Sys].governance.dpone_registry_serial.serial, [Sys].governance.dpone_registry_serial.updated_at_utc
@@ -112,6 +117,11 @@ SELECT [#dpone_difference].kind, sum([#dpone_difference].n) AS sum_1
 FROM [#dpone_difference]
 WHERE [#dpone_difference].pass = 2 GROUP BY [#dpone_difference].kind;
 
+-- receipt.highest
+SELECT max([Sys].governance.dpone_commit_receipt.new_revision) AS max_1
+FROM [Sys].governance.dpone_commit_receipt
+WHERE [Sys].governance.dpone_commit_receipt.state_key = :state_key_1;
+
 -- checkpoint.insert
 INSERT INTO [Sys].governance.dpone_source_state (state_key, contract_version, environment, process, handoff_id, source_entry, source_database, source_schema, source_relation, target_identity, key_columns, scope_hash, schema_hash, safe_xmin, visible_horizon, revision, source_authority_digest, target_authority_digest, projection_fingerprint, load_id, receipt_id, created_at_utc, updated_at_utc, superseded_at_utc, superseded_by_state_key) VALUES (:state_key, :contract_version, :environment, :process, NULL, :source_entry, :source_database, :source_schema, :source_relation, :target_identity, :key_columns, :scope_hash, :schema_hash, :safe_xmin, :visible_horizon, :revision, :source_authority_digest, :target_authority_digest, :projection_fingerprint, :load_id, :receipt_id, :created_at_utc, :updated_at_utc, NULL, NULL);
 
@@ -151,6 +161,10 @@ FROM [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows
 WHERE NOT (EXISTS (SELECT 1
 FROM [DWH_Stage].staging.dpone_stg_LOAD_keys AS staged_keys
 WHERE staged_rows.id = staged_keys.id AND staged_rows.code = staged_keys.code));
+
+-- finalize.payload
+SELECT COUNT_BIG(*) AS count_rows_1
+FROM [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK);
 
 -- finalize.classify
 INSERT INTO [#dpone_difference] (pass, kind, id, code, n) SELECT 1, each_key.kind, each_key.id, each_key.code, COUNT_BIG(*) AS n

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.contracts.registry import SourceAuthority
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.source.describe import describe
@@ -109,7 +110,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[EmbeddedCluster, EmbeddedCluster]]:
     directory = Path(tempfile.mkdtemp(prefix="dpx"))
     directory.chmod(0o777)
     try:
-        with EmbeddedCluster(settings={"wal_level": "replica", "synchronous_commit": "remote_apply"}) as primary:
+        with EmbeddedCluster(settings={"synchronous_commit": "remote_apply", "max_standby_streaming_delay": "0"}) as primary:
             with primary.connect() as owner:
                 owner.execute("CREATE ROLE reader LOGIN")
                 owner.execute("CREATE TABLE t (id int PRIMARY KEY)")
@@ -128,6 +129,23 @@ def pair(tmp_path: Path) -> Iterator[tuple[EmbeddedCluster, EmbeddedCluster]]:
 
 def on(cluster: EmbeddedCluster, work: Path, owner: Any) -> SourceDb:
     return SourceDb(cluster, "postgres", "reader", work, owner)
+
+
+def test_a_recovery_conflict_is_retryable(pair: tuple[EmbeddedCluster, EmbeddedCluster], tmp_path: Path) -> None:
+    primary, standby = pair
+    with primary.connect() as owner, standby.connect() as replica:
+        db = on(standby, tmp_path, replica)
+
+        def conflict(event: Progress) -> None:
+            if event.event == "POSTGRES_SNAPSHOT_OPEN":
+                owner.execute("DELETE FROM t")
+                owner.execute("VACUUM t")
+
+        request = db.request()
+        with pytest.raises(XminError) as caught:
+            db.extract(request, progress=conflict)
+        assert (caught.value.code, caught.value.retryable) == ("postgres_source.lost", True)
+        assert list(request.work_dir.iterdir()) == []
 
 
 def test_a_standby_and_its_promotion(pair: tuple[EmbeddedCluster, EmbeddedCluster], tmp_path: Path) -> None:

@@ -1,0 +1,275 @@
+"""The operator on real databases: identity of a run, retries, error mapping, cancellation."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
+from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
+from airflow_dpone_xmin.operators.worker import CancellableWork
+from tests.airflow.conftest import COLUMNS, Operator, connection, context
+from tests.world import World
+
+WAIT_SECONDS = 20
+
+
+def same(world: World) -> bool:
+    """Whether both sides hold the same rows."""
+    return world.source_rows(COLUMNS) == world.target_rows(COLUMNS)
+
+
+# ---- runs -----------------------------------------------------------------------------------------------------------------
+def test_a_run_commits_and_its_retry_and_its_clearing_answer_from_the_receipt(
+    deployment: World, operator: Operator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    first = operator().execute(context("run-1"))
+    assert (first["status"], first["payload"], first["attempt"]) == ("committed", "full", 1)
+    assert first["counts"]["inserted"] == 40
+    assert same(deployment)
+    assert json.loads(json.dumps(first)) == first
+    assert "rows extracted · 40 rows" in caplog.text
+    assert "Clearing this task keeps its run" in caplog.text
+
+    # The source is gone: a replay must not need it.
+    monkeypatch.setenv("AIRFLOW_CONN_SRC", json.dumps({"conn_type": "postgres", "host": "/nowhere", "login": "nobody"}))
+    again = operator().execute(context("run-1", try_number=3))
+    assert (again["status"], again["attempt"], again["receipt_id"]) == ("replayed", 2, first["receipt_id"])
+    assert "had already committed" in caplog.text
+
+
+def test_run_and_map_index_are_the_invocation(deployment: World, operator: Operator) -> None:
+    seen = [operator().execute(context(run, map_index=index)) for run, index in (("run-1", -1), ("run-2", -1), ("run-2", 0))]
+    assert [summary["status"] for summary in seen] == ["committed"] * 3
+    assert len({summary["receipt_id"] for summary in seen}) == 3
+    assert [summary["revision"] for summary in seen] == [1, 2, 3]
+
+
+def test_inline_parameters_need_no_yaml(deployment: World, operator: Operator) -> None:
+    inline: dict[str, Any] = {
+        "manifest": None, "source_conn": "src", "target_conn": "dwh", "source_table": "orders", "unique_key": "id",
+        "target_type": "embedded", "state_schema": "governance", "process": "orders",
+    }  # fmt: skip
+    assert operator(**inline).execute(context("run-1"))["process"] == "orders"
+    deployment.source.run("DELETE FROM orders WHERE id = 1")
+    summary = operator(**inline).execute(context("run-2"))
+    assert summary["counts"]["soft_deleted"] == 1
+    assert same(deployment)
+
+
+def test_an_inline_process_is_named_after_dag_and_task() -> None:
+    with DAG("shop", schedule=None):
+        task = XminReconcileOperator(task_id="orders", source_conn="a", target_conn="b", source_table="s.t", unique_key=["x", "y"])
+    assert task.manifest["name"] == "shop.orders"
+    assert task.manifest["source"]["table"] == {"schema": "s", "name": "t"}
+
+
+def test_a_relative_manifest_is_looked_for_beside_the_dag_file(deployment: World, operator: Operator, tmp_path: Path) -> None:
+    (tmp_path / "orders.json").write_text(json.dumps(deployment.manifest()))
+    with DAG("shop", schedule=None) as dag:
+        task = operator(manifest="orders.json", table="")
+    dag.fileloc = str(tmp_path / "shop.py")
+    assert task.execute(context("run-1"))["status"] == "committed"
+
+
+# ---- refusals -------------------------------------------------------------------------------------------------------------
+def refused(operator: Any, kind: type[Exception], code: str) -> str:
+    """Run and expect exactly this exception class and code."""
+    with pytest.raises(kind) as caught:
+        operator.execute(context("run-x"))
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(f"{code}: ")
+    assert "Hint: " in str(caught.value)
+    assert caught.value.__suppress_context__
+    return str(caught.value)
+
+
+def test_a_guard_fails_the_task_at_once(deployment: World, operator: Operator, caplog: pytest.LogCaptureFixture) -> None:
+    guarded = {**deployment.manifest()["reconciliation"], "guards": {"max_delete_rows": 2}}
+    manifest = {**deployment.manifest(), "reconciliation": guarded}
+    operator(manifest=manifest).execute(context("run-1"))
+    deployment.source.run("DELETE FROM orders WHERE id <= 10")
+    refused(operator(manifest=manifest), AirflowFailException, "guard.deletes_exceeded")
+    assert '"observed_missing": 10' in caplog.text  # what an approver needs
+
+
+def test_an_unreachable_source_is_left_to_the_retries(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SRC", json.dumps({"conn_type": "postgres", "host": "/nowhere", "login": "s3cret-login"}))
+    text = refused(operator(), AirflowException, "postgres_source.unreachable")
+    assert "s3cret" not in text and "/nowhere" not in text
+
+
+def test_a_missing_connection_and_manifest_fail_at_once(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(operator(manifest="/nowhere/orders.yaml"), AirflowFailException, "DPONE_MANIFEST_UNREADABLE")
+    monkeypatch.delenv("AIRFLOW_CONN_DWH")
+    refused(operator(), AirflowFailException, "DPONE_CONNECTION_UNRESOLVED")
+
+
+def test_trust_comes_from_airflows_configuration_alone(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPONE_TRUSTED_KEYS", os.environ["AIRFLOW__DPONE_XMIN__TRUSTED_KEYS"])
+    monkeypatch.delenv("AIRFLOW__DPONE_XMIN__TRUSTED_KEYS")
+    refused(operator(), AirflowFailException, "registry.trust_missing")
+
+
+def test_the_text_of_an_unexpected_fault_is_withheld(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def burst(*_: Any, **__: Any) -> None:
+        raise ValueError("password=hunter2")
+
+    monkeypatch.setattr("airflow_dpone_xmin.runtime.reconcile.reconcile", burst)
+    text = refused(operator(), AirflowFailException, "run.unexpected")
+    assert "hunter2" not in text
+    assert "ValueError at test_operator.py:" in text
+
+
+def test_every_error_is_mapped_by_its_retryable_flag() -> None:
+    assert type(to_airflow(XminError("mssql_transaction.commit_outcome_unknown", "."))) is AirflowException
+    assert type(to_airflow(XminError("guard.empty_snapshot", "."))) is AirflowFailException
+    assert type(to_airflow(XminError("DPONE_CONNECTION_UNRESOLVED", ".", retryable=True))) is AirflowException
+    assert unexpected(KeyError("x")).code == "run.unexpected"
+
+
+# ---- retries --------------------------------------------------------------------------------------------------------------
+def test_more_than_three_retries_are_refused_while_the_dag_is_parsed(operator: Operator) -> None:
+    operator(retries=3)
+    with pytest.raises(XminError, match="DPONE_AIRFLOW_RETRIES_REQUIRE_TARGET_FENCE"):
+        operator(retries=4)
+    with DAG("shop", schedule=None, default_args={"retries": 5}), pytest.raises(XminError, match="this route allows 3"):
+        operator()
+
+
+def test_retries_that_came_later_are_refused_when_the_task_runs(operator: Operator) -> None:
+    task = operator()
+    task.retries = 5  # as a mapped task or a policy may set them
+    refused(task, AirflowFailException, "DPONE_AIRFLOW_RETRIES_REQUIRE_TARGET_FENCE")
+
+
+def test_a_route_without_a_fence_allows_no_retry() -> None:
+    require_fenced_retries(0, fenced=False)
+    with pytest.raises(XminError, match="this route allows 0"):
+        require_fenced_retries(1, fenced=False)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"source_table": "a.b.c", "source_conn": "s", "target_conn": "t", "unique_key": "id"}])
+def test_incomplete_inline_parameters_are_refused_while_the_dag_is_parsed(parameters: dict[str, Any]) -> None:
+    with pytest.raises(XminError, match="DPONE_MANIFEST_INVALID"):
+        XminReconcileOperator(task_id="orders", **parameters)
+
+
+def test_manifest_and_inline_parameters_exclude_each_other() -> None:
+    with pytest.raises(XminError, match="exclude each other"):
+        XminReconcileOperator(task_id="orders", manifest="orders.yaml", source_table="orders")
+
+
+# ---- cancellation ---------------------------------------------------------------------------------------------------------
+def until(condition: Any) -> None:
+    """Wait for something that must happen soon."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def waiting(world: World) -> bool:
+    """Whether the operator's session waits for the lock on the source table."""
+    query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'public.orders'::regclass"
+    return bool(world.source.rows(query)[0][0])
+
+
+def test_on_kill_interrupts_the_driver_and_execute_raises(deployment: World, operator: Operator) -> None:
+    task, caught = operator(), []
+
+    def run() -> None:
+        try:
+            task.execute(context("run-1"))
+        except Exception as error:
+            caught.append(error)
+
+    with deployment.source.connect(autocommit=False) as blocker:
+        blocker.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        thread = threading.Thread(target=run)
+        thread.start()
+        until(lambda: waiting(deployment))
+        started = time.monotonic()
+        task.on_kill()
+        thread.join(WAIT_SECONDS)
+        assert not thread.is_alive()
+        assert time.monotonic() - started < 10
+        assert not waiting(deployment)
+    assert [type(error) for error in caught] == [AirflowException]
+    assert str(caught[0]).startswith("run.cancelled: ")
+    assert deployment.target_rows(COLUMNS) == []
+    assert operator().execute(context("run-1"))["attempt"] == 2
+    assert same(deployment)
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signal handlers belong to the main thread")
+def test_sigterm_ends_the_task_although_airflows_handler_only_calls_on_kill(deployment: World, operator: Operator) -> None:
+    task = operator()
+    before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # what Airflow's task runner does, no more
+
+    def shoot() -> None:
+        until(lambda: waiting(deployment))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        with deployment.source.connect(autocommit=False) as blocker:
+            blocker.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+            thread = threading.Thread(target=shoot)
+            thread.start()
+            with pytest.raises(AirflowException, match=r"run\.cancelled"):
+                task.execute(context("run-1"))
+            thread.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_cancelled_call_that_had_finished_still_fails_the_task() -> None:
+    cancel = Cancellation()
+    work = CancellableWork(lambda: cancel.cancel() or 1, cancel=cancel, grace=5)
+    with pytest.raises(XminError, match="had already committed"):
+        work.wait()
+
+
+def test_a_driver_that_does_not_answer_is_left_behind_in_bounded_time() -> None:
+    cancel, deaf = Cancellation(), threading.Event()
+    work = CancellableWork(lambda: deaf.wait(WAIT_SECONDS), cancel=cancel, grace=0.5)
+    threading.Timer(0.2, work.stop).start()
+    started = time.monotonic()
+    with pytest.raises(XminError, match="is left behind"):
+        work.wait()
+    assert time.monotonic() - started < 5
+    deaf.set()
+
+
+def test_on_kill_before_execute_does_nothing(operator: Operator) -> None:
+    operator().on_kill()
+
+
+# ---- hooks ----------------------------------------------------------------------------------------------------------------
+def test_the_hooks_say_who_answers(deployment: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_dpone_xmin.hooks.mssql import MssqlDatabaseAuthorityHook
+    from airflow_dpone_xmin.hooks.postgres import PostgresSourceAuthorityHook
+
+    ok, text = PostgresSourceAuthorityHook("src").test_connection()
+    assert ok and "role dpone_reader" in text and deployment.source.database in text
+    ok, text = MssqlDatabaseAuthorityHook("dwh", engine="embedded").test_connection()
+    assert ok and "principal dpone_writer" in text
+
+    endpoint = deployment.source.endpoint()
+    monkeypatch.setenv("AIRFLOW_CONN_SRC", connection(type(endpoint)("src", endpoint.host, None, "absent", endpoint.user)))
+    ok, text = PostgresSourceAuthorityHook("src").test_connection()
+    assert not ok and text.startswith("postgres_source.unreachable: ")
+    assert PostgresSourceAuthorityHook("nothing").test_connection()[1].startswith("DPONE_CONNECTION_UNRESOLVED: ")

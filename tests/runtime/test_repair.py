@@ -1,0 +1,395 @@
+"""Exceptional runs in both directions: stopped without an approval, committed with one, and refused with the wrong one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_dpone_xmin.contracts.endpoint import Endpoint
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.repair import RepairAuthority
+from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.runtime.evidence import evidence_document, receipt_document
+from airflow_dpone_xmin.runtime.reconcile import dry_run
+from airflow_dpone_xmin.runtime.repair import authority_documents
+from airflow_dpone_xmin.target.repair import RepairSelection
+from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from tests.approvals import Owner, consumptions, everything, refused
+from tests.world import MODES, Setup, World
+
+COLUMNS = ("id", "qty")
+TABLE = ("CREATE TABLE orders (id bigint PRIMARY KEY, qty integer)", "INSERT INTO orders SELECT g, g FROM generate_series(1, 20) g")
+GUARDED = {"guards": {"max_delete_ratio": 0.05}}
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Owner:
+    return Owner(tmp_path)
+
+
+@pytest.fixture
+def stopped(worlds: Setup) -> World:
+    """Run ``stopped`` found 5 of 20 rows missing and one changed; the guard allows one in twenty."""
+    world = worlds(*TABLE, reconciliation=GUARDED)
+    world.run("first")
+    world.source.run("DELETE FROM orders WHERE id <= 5", "UPDATE orders SET qty = 0 WHERE id = 20")
+    refused(world, "guard.deletes_exceeded")
+    return world
+
+
+def committed(world: World, run_id: str, **kw: Any) -> Any:
+    """Run; source and target are equal afterwards."""
+    receipt = world.run(run_id, **kw).receipt
+    assert world.source_rows(COLUMNS) == world.target_rows(COLUMNS)
+    return receipt
+
+
+def audit(world: World, run_id: str) -> dict[str, Any]:
+    """Evidence of the newest attempt of a run."""
+    rows = world.target.rows(
+        f"SELECT evidence FROM {world.state_name('dpone_load_audit')} WHERE run_id = '{run_id}' ORDER BY recorded_at_utc DESC"
+    )
+    return dict(json.loads(rows[0][0]))
+
+
+# ---- the stop -------------------------------------------------------------------------------------------------------------
+def test_a_guard_stop_tells_the_approver_everything(worlds: Setup) -> None:
+    """Error and audit evidence carry the binding, the observed numbers and the command; target, checkpoint and revision stay."""
+    world = worlds(*TABLE, reconciliation=GUARDED)
+    receipt = world.run("first").receipt
+    world.source.run("DELETE FROM orders WHERE id <= 5")
+    error = refused(world, "guard.deletes_exceeded")
+    assert error.details["binding"] == {
+        "environment": "test", "state_key": receipt.state_key.hex(), "scope_hash": receipt.digests["scope_hash"].hex(),
+        "checkpoint_xmin": receipt.new_xmin, "checkpoint_revision": 1, "observed_missing": 5, "observed_active": 20,
+        "observed_ratio": "5/20", "full_baseline": False,
+    }
+    assert "dpone-xmin repair propose MANIFEST --run-id stopped --id" in error.hint
+    assert audit(world, "stopped")["error"] == json.loads(json.dumps(error.to_dict()))
+
+
+def test_a_strict_window_stop_and_reverse_drift_carry_the_binding(worlds: Setup, owner: Owner) -> None:
+    """A row that vanished from the target alone: only a full payload can bring it back, and an approval of one does."""
+    world = worlds(*TABLE, reconciliation=GUARDED)
+    world.run()
+    world.target.run(f"DELETE FROM {world.target_name} WHERE id IN (3, 4)")
+    error = refused(world, "reconcile.full_repair_required")
+    assert error.details["binding"]["full_baseline"] is True
+    assert error.details["absent"] == 2
+    proposal = owner.propose(world, "stopped")
+    assert (proposal.allow.full_baseline, proposal.allow.max_delete_rows, proposal.transfer) == (True, None, None)
+    receipt = committed(world, "stopped", repair=owner.approve(world, proposal))
+    assert (receipt.payload.value, receipt.payload_reason, receipt.counts.inserted, receipt.counts.unchanged) == ("full", "repair_authority", 2, 18)
+
+
+# ---- the approved run -----------------------------------------------------------------------------------------------------
+def test_an_approved_delete_keeps_the_delta(stopped: World, owner: Owner) -> None:
+    """A delete-only approval changes nothing about the extraction; receipt, consumption and evidence name it, together."""
+    proposal = owner.propose(stopped, "stopped")
+    assert (proposal.allow.full_baseline, proposal.allow.max_delete_rows, proposal.allow.max_delete_ratio) == (False, 5, Decimal("0.25"))
+    receipt = committed(stopped, "stopped", repair=owner.approve(stopped, proposal))
+    assert (receipt.payload.value, receipt.payload_reason) == ("delta", "delta")
+    assert (receipt.counts.payload, receipt.counts.soft_deleted, receipt.counts.updated) == (1, 5, 1)
+    assert receipt_document(receipt)["repair_authority"] == {"id": "fix", "digest": proposal.digest.hex()}
+    assert audit(stopped, "stopped")["receipt"]["repair_authority"]["id"] == "fix"
+    assert consumptions(stopped) == [("fix", str(receipt.receipt_id))]
+    (document,) = authority_documents(stopped.route(), endpoints=stopped.endpoints, ref="fix")
+    assert (document["state"], document["signed"], document["receipt_id"]) == ("consumed", True, str(receipt.receipt_id))
+
+
+def test_a_full_baseline_forces_a_full_payload(stopped: World, owner: Owner) -> None:
+    receipt = committed(stopped, "stopped", repair=owner.admit(stopped, "stopped", full_baseline=True))
+    assert (receipt.payload.value, receipt.payload_reason) == ("full", "repair_authority")
+    assert (receipt.counts.payload, receipt.counts.unchanged, receipt.counts.soft_deleted) == (15, 14, 5)
+
+
+def test_a_retry_of_the_approved_run_answers_from_its_receipt(stopped: World, owner: Owner) -> None:
+    selection = owner.admit(stopped, "stopped")
+    receipt = stopped.run("stopped", repair=selection).receipt
+    again = stopped.run("stopped", repair=selection)
+    assert (again.status, again.receipt.receipt_id) == ("replayed", receipt.receipt_id)
+    assert evidence_document(stopped.route(), again)["receipt"]["repair_authority"]["id"] == "fix"
+
+
+def test_a_dry_run_shows_the_stop_and_the_approved_run_without_changing_anything(stopped: World, owner: Owner) -> None:
+    """Report-only: the classification, the refusal or none; the approval stays unconsumed."""
+
+    def look(repair: RepairSelection | None) -> Any:
+        before = everything(stopped)
+        seen = dry_run(
+            stopped.route(), Invocation(stopped.process, "look"), endpoints=stopped.endpoints, registry_serial=stopped.serial, repair=repair
+        )
+        assert everything(stopped) == before
+        assert stopped.staged() == []
+        assert (seen.classification.missing, seen.classification.matched) == (5, 15)
+        return seen.refusal
+
+    assert look(None).code == "guard.deletes_exceeded"
+    selection = owner.admit(stopped, "stopped")
+    assert look(selection) is None
+    small = owner.admit(stopped, "stopped", "small", max_delete_rows=4)
+    assert look(small).code == "repair_authority.bounds_exceeded"
+    assert committed(stopped, "look", repair=selection).repair_authority_id == "fix"
+
+
+# ---- wrong approvals ------------------------------------------------------------------------------------------------------
+def test_one_shot(stopped: World, owner: Owner) -> None:
+    selection = owner.admit(stopped, "stopped")
+    committed(stopped, "stopped", repair=selection)
+    stopped.source.run("DELETE FROM orders WHERE id <= 10")
+    refused(stopped, "repair_authority.consumed", "next", repair=selection)
+
+
+def test_unknown_reference(stopped: World, owner: Owner) -> None:
+    refused(stopped, "repair_authority.not_found", repair=owner.select(stopped, "fix"))
+
+
+def test_expired(stopped: World, owner: Owner) -> None:
+    """The state server's clock decides, not this machine's: the row is made to end in a moment, then waited for there."""
+    soon = owner.propose(stopped, "stopped", valid_for=timedelta(seconds=3))
+    selection = owner.approve(stopped, soon)
+    stopped.target.run("SELECT pg_sleep(3)" if stopped.target.kind == "embedded" else "WAITFOR DELAY '00:00:03'")
+    refused(stopped, "repair_authority.expired", repair=selection)
+    with pytest.raises(XminError) as caught:
+        owner.approve(stopped, soon.model_copy(update={"authority_id": "late"}))
+    assert caught.value.code == "repair_authority.expired"
+
+
+@pytest.mark.parametrize(
+    ("field", "code"),
+    [
+        ({"state_key": "0" * 64}, "binding_mismatch"), ({"scope_hash": "0" * 64}, "binding_mismatch"), ({"checkpoint": None}, "binding_mismatch"),
+        ({"checkpoint": {"xmin": 3, "revision": 1}}, "binding_mismatch"),
+    ],
+)
+def test_bound_to_something_else(stopped: World, owner: Owner, field: dict[str, Any], code: str) -> None:
+    document = owner.propose(stopped, "stopped").model_dump(mode="json") | field
+    selection = owner.approve(stopped, RepairAuthority.model_validate(document))
+    error = refused(stopped, f"repair_authority.{code}", repair=selection)
+    assert "bound" in error.details
+
+
+def test_another_environment(stopped: World, owner: Owner) -> None:
+    """Neither the owner's command nor a row that got there otherwise is accepted."""
+    foreign = owner.propose(stopped, "stopped").model_copy(update={"environment": "prod"})
+    with pytest.raises(XminError) as caught:
+        owner.approve(stopped, foreign)
+    assert caught.value.code == "repair_authority.environment_mismatch"
+    stopped.target.run(insertion(stopped, foreign, owner.sign(foreign)))
+    refused(stopped, "repair_authority.environment_mismatch", repair=owner.select(stopped, "fix"))
+
+
+def test_binding_drift(stopped: World, owner: Owner) -> None:
+    """Another run commits between approval and use: the approver did not see that state."""
+    selection = owner.admit(stopped, "stopped")
+    stopped.reconciliation = {"guards": {"max_delete_rows": 5}}
+    committed(stopped, "other")
+    stopped.reconciliation = GUARDED
+    stopped.source.run("DELETE FROM orders WHERE id <= 10")
+    refused(stopped, "repair_authority.binding_mismatch", "next", repair=selection)
+
+
+def test_binding_drift_while_the_run_works(stopped: World, owner: Owner) -> None:
+    """Another run commits between the preview and the lock: admission is repeated and nothing is consumed."""
+    selection = owner.admit(stopped, "stopped")
+    stopped.reconciliation = {"guards": {"max_delete_rows": 5}}
+    loose = stopped.route()
+    stopped.reconciliation = GUARDED
+    with once_before("lock.application", lambda: stopped.run("other", route=loose), after="stage.subset"), pytest.raises(XminError) as caught:
+        stopped.run("stopped", repair=selection)
+    assert (caught.value.code, caught.value.retryable) == ("checkpoint.conflict", True)
+    assert consumptions(stopped) == []
+
+
+def test_consumed_while_the_run_works(stopped: World, owner: Owner) -> None:
+    selection = owner.admit(stopped, "stopped")
+    with once_before("lock.application", lambda: stopped.run("other", repair=selection), after="stage.subset"), pytest.raises(XminError) as caught:
+        stopped.run("stopped", repair=selection)
+    assert caught.value.code == "checkpoint.conflict"
+    assert len(consumptions(stopped)) == 1
+    refused(stopped, "repair_authority.consumed", repair=selection)
+
+
+@pytest.mark.usefixtures("embedded_only")
+@pytest.mark.parametrize("column", ["allow_max_delete_rows = 20", "reason = 'other'", "expires_at_utc = expires_at_utc + interval '1 day'"])
+def test_digest_drift(stopped: World, owner: Owner, column: str) -> None:
+    """A database administrator disables the trigger and edits the row: the digest no longer fits; with the trigger left off nothing runs."""
+    selection = owner.admit(stopped, "stopped")
+    table = stopped.state_name("dpone_repair_authority")
+    with pytest.raises(Exception, match="never change"):
+        stopped.target.run(f"UPDATE {table} SET {column}")
+    stopped.target.run(f"ALTER TABLE {table} DISABLE TRIGGER ALL", f"UPDATE {table} SET {column}")
+    error = refused(stopped, "mssql_transaction.catalog_mismatch", repair=selection)
+    assert "disabled" in str(error.details["differences"])
+    stopped.target.run(f"ALTER TABLE {table} ENABLE TRIGGER ALL")
+    refused(stopped, "repair_authority.digest_mismatch", repair=selection)
+    (document,) = authority_documents(stopped.route(), endpoints=stopped.endpoints, ref="fix")
+    assert document == {"authority_id": "fix", "state": "digest_mismatch"}
+
+
+@pytest.mark.usefixtures("embedded_only")
+def test_digest_drift_with_a_recomputed_digest(stopped: World, owner: Owner) -> None:
+    """Recomputing the row's digest does not help either: the signed document says something else."""
+    authority = owner.propose(stopped, "stopped", max_delete_rows=4)
+    selection = owner.approve(stopped, authority)
+    larger = authority.model_copy(update={"allow": authority.allow.model_copy(update={"max_delete_rows": 20})})
+    table = stopped.state_name("dpone_repair_authority")
+    stopped.target.run(
+        f"ALTER TABLE {table} DISABLE TRIGGER ALL", f"UPDATE {table} SET allow_max_delete_rows = 20, authority_digest = '\\x{larger.digest.hex()}'",
+        f"ALTER TABLE {table} ENABLE TRIGGER ALL",
+    )
+    refused(stopped, "repair_authority.digest_mismatch", repair=selection)
+
+
+def test_a_stage_of_signature(stopped: World, owner: Owner, tmp_path: Path) -> None:
+    """Unsigned, signed by an unknown key, an envelope of another document, of another type, or no envelope at all: a row alone approves nothing."""
+    stranger = Owner(tmp_path, name="stranger")
+    proposal = owner.propose(stopped, "stopped")
+
+    def named(name: str) -> RepairAuthority:
+        return proposal.model_copy(update={"authority_id": name})
+
+    cases: list[tuple[str, bytes | None, str]] = [
+        ("unsigned", None, "repair_authority.unsigned"),
+        ("stranger", stranger.sign(named("stranger")), "registry.unknown_key"),
+        ("other", owner.sign(named("fix")), "repair_authority.digest_mismatch"),
+        ("type", owner.sign(named("type"), payload_type="application/vnd.dpone.registry.v1+json"), "registry.payload_type"),
+        ("noise", b"{}", "registry.signature_missing"),
+    ]
+    for name, envelope, code in cases:
+        selection = owner.approve(stopped, named(name), envelope=envelope)
+        error = refused_by(stopped, selection)
+        assert error.code.partition(".")[0] in ("repair_authority", "registry"), error
+        if code.startswith("repair_authority"):
+            assert error.code == code
+    assert consumptions(stopped) == []
+    unsigned = RepairSelection("unsigned", None)  # what select_repair gives where the registry allows it
+    assert committed(stopped, "stopped", repair=unsigned).repair_authority_id == "unsigned"
+
+
+def test_unused(worlds: Setup, owner: Owner, stopped: World) -> None:
+    """The rows came back before the approved run: it does not need its approval and says so; without it the run commits."""
+    selection = owner.admit(stopped, "stopped")
+    stopped.source.run("INSERT INTO orders SELECT g, g FROM generate_series(1, 5) g")
+    refused(stopped, "repair_authority.unused", repair=selection)
+    committed(stopped, "stopped")
+
+
+def test_a_full_baseline_of_a_fresh_target_is_unused(worlds: Setup, owner: Owner) -> None:
+    """The first baseline needs no approval, so that none is consumed by it."""
+    world = worlds(TABLE[0], reconciliation=GUARDED)
+    refused(world, "guard.empty_snapshot")
+    selection = owner.admit(world, "stopped")
+    world.source.run(TABLE[1])
+    refused(world, "repair_authority.unused", repair=selection)
+    committed(world, "stopped")
+
+
+@pytest.mark.parametrize("bounds", [{"max_delete_rows": 4}, {"max_delete_ratio": Decimal("0.249999999999999")}])
+def test_bounds_exceeded(stopped: World, owner: Owner, bounds: dict[str, Any]) -> None:
+    selection = owner.admit(stopped, "stopped", **bounds)
+    error = refused(stopped, "repair_authority.bounds_exceeded", repair=selection)
+    assert (error.details["missing"], error.details["active"]) == (5, 20)
+
+
+def test_bounds_hold_where_no_guard_stops(stopped: World, owner: Owner) -> None:
+    """An approver's upper bound is one even if the manifest's guards were loosened meanwhile."""
+    selection = owner.admit(stopped, "stopped", full_baseline=True, max_delete_rows=4)
+    stopped.reconciliation = {"guards": {}}
+    refused(stopped, "repair_authority.bounds_exceeded", repair=selection)
+
+
+def test_more_rows_went_after_the_approval(stopped: World, owner: Owner) -> None:
+    selection = owner.admit(stopped, "stopped")
+    stopped.source.run("DELETE FROM orders WHERE id = 6")
+    refused(stopped, "repair_authority.bounds_exceeded", repair=selection)
+
+
+# ---- owner's commands -----------------------------------------------------------------------------------------------------
+def test_an_id_is_used_once(stopped: World, owner: Owner) -> None:
+    proposal = owner.propose(stopped, "stopped")
+    owner.approve(stopped, proposal)
+    with pytest.raises(XminError) as caught:
+        owner.approve(stopped, proposal)
+    assert caught.value.code == "repair_authority.exists"
+
+
+def test_nothing_to_propose(stopped: World, owner: Owner) -> None:
+    """Only a stopped run has a binding: not a committed one, not an unknown one."""
+    for run_id in ("first", "nosuch"):
+        with pytest.raises(XminError) as caught:
+            owner.propose(stopped, run_id)
+        assert caught.value.code == "evidence.not_found"
+
+
+def test_runtime_cannot_approve(stopped: World, owner: Owner) -> None:
+    """The runtime login reads approvals and writes none."""
+    if stopped.target.endpoint() == stopped.target.endpoint(owner=True):
+        pytest.skip("not provable on this flavour: runs use the owner's login there")
+    from airflow_dpone_xmin.runtime.repair import approve
+
+    def as_writer(entry: str, *, conn_id: str) -> Endpoint:
+        return stopped.target.endpoint()
+
+    with pytest.raises(XminError) as caught:
+        approve(stopped.route(), owner.propose(stopped, "stopped"), endpoints=as_writer, owner="owner", envelope=None)
+    assert caught.value.code == "mssql_transaction.permission_denied"
+
+
+# ---- helpers --------------------------------------------------------------------------------------------------------------
+def refused_by(world: World, selection: RepairSelection) -> XminError:
+    before = everything(world)
+    with pytest.raises(XminError) as caught:
+        world.run("stopped", repair=selection)
+    assert everything(world) == before
+    return caught.value
+
+
+@contextmanager
+def once_before(label: str, act: Any, *, after: str) -> Iterator[None]:
+    """Call *act* before the first step *label* that follows a step *after*."""
+    seen, done = [], []
+
+    def observer(event: Event) -> None:
+        if done:
+            return
+        if event.label == after and event.phase == "after":
+            seen.append(event)
+        elif event.label == label and event.phase == "before" and seen:
+            done.append(event)
+            act()
+
+    OBSERVERS.append(observer)
+    try:
+        yield
+    finally:
+        OBSERVERS.remove(observer)
+    assert done, f"no {label} after {after}"
+
+
+def insertion(world: World, authority: RepairAuthority, envelope: bytes) -> str:
+    """An INSERT that an administrator could write by hand."""
+    from airflow_dpone_xmin.target.repair import row_of_authority
+
+    def literal(value: Any) -> str:
+        if value is None:
+            return "NULL"
+        if isinstance(value, bytes):
+            return f"0x{value.hex()}" if world.target.kind == "mssql" else f"'\\x{value.hex()}'"
+        if isinstance(value, datetime):
+            return f"'{value.isoformat()}'"
+        return str(value) if isinstance(value, (int, Decimal)) else "'" + str(value).replace("'", "''") + "'"
+
+    row = row_of_authority(authority, envelope=envelope)
+    assert authority.created_at.tzinfo is UTC
+    return f"INSERT INTO {world.state_name('dpone_repair_authority')} ({', '.join(row)}) VALUES ({', '.join(map(literal, row.values()))})"
+
+
+assert MODES

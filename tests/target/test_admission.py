@@ -1,0 +1,190 @@
+"""The target as it is found: every missing grant and every foreign part is named, before any row moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.target.catalog import build_catalog
+from airflow_dpone_xmin.target.ddl import privileges, target_privileges
+from tests.world import MODES, WRITER, Setup, World
+
+TABLE = ("CREATE TABLE orders (id bigint PRIMARY KEY, code varchar(10) NOT NULL, qty integer)", "INSERT INTO orders VALUES (1, 'a', 1)")
+GRANTS = [(str(table.schema), table.name, privilege) for table, granted in privileges(build_catalog()).items() for privilege in granted]
+
+
+@pytest.fixture
+def world(worlds: Setup) -> World:
+    """One row, timestamp mode."""
+    return worlds(*TABLE, reconciliation=MODES["timestamp_only"])
+
+
+def refused(world: World) -> XminError:
+    with pytest.raises(XminError) as caught:
+        world.run()
+    assert world.target.rows(f"SELECT count(*) FROM {world.target_name}")[0][0] == 0
+    return caught.value
+
+
+def test_each_missing_grant_on_the_catalog_is_named(world: World, embedded_only: None) -> None:
+    """Every privilege of the catalog, revoked one by one, is refused by its name; with all of them the run commits."""
+    schemas = {"state": world.target.layout("orders").state.schema, "dbo": "dbo"}
+    for schema, table, privilege in GRANTS:
+        name = world.target.name(schemas[schema], table)
+        world.target.run(f"REVOKE {privilege} ON {name} FROM {WRITER}")
+        error = refused(world)
+        assert error.code == "mssql_transaction.permission_denied"
+        assert error.details["missing"] == [f"{privilege} on {schemas[schema]}.{table}"]
+        world.target.run(f"GRANT {privilege} ON {name} TO {WRITER}")
+    assert world.run().status == "committed"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_missing_grant_on_the_target_is_named(worlds: Setup, embedded_only: None, mode: str) -> None:
+    """Least privilege per mode: only hard_delete needs DELETE; each missing one is named."""
+    world = worlds(*TABLE, reconciliation=MODES[mode])
+    wanted = target_privileges(world.route().delete_mode)
+    assert ("DELETE" in wanted) is (mode == "hard_delete")
+    for privilege in wanted:
+        world.target.run(f"REVOKE {privilege} ON {world.target_name} FROM {WRITER}")
+        assert refused(world).details["missing"] == [f"{privilege} on landing.orders"]
+        world.target.run(f"GRANT {privilege} ON {world.target_name} TO {WRITER}")
+    assert world.run().status == "committed"
+
+
+@pytest.mark.parametrize("privilege", ["USAGE", "CREATE"])
+def test_missing_grants_on_staging_are_named(world: World, embedded_only: None, privilege: str) -> None:
+    """Staging needs USAGE and CREATE."""
+    world.target.run(f"REVOKE {privilege} ON SCHEMA staging FROM {WRITER}")
+    assert refused(world).details["missing"] == [f"{privilege} on schema staging"]
+
+
+@pytest.mark.parametrize("schema", ["landing", "governance", "dbo"])
+def test_missing_usage_is_one_clear_refusal(world: World, embedded_only: None, schema: str) -> None:
+    """Without USAGE on a schema the run ends with a typed refusal that is not retryable."""
+    world.target.run(f"REVOKE USAGE ON SCHEMA {schema} FROM {WRITER}")
+    error = refused(world)
+    assert error.code == "mssql_transaction.permission_denied"
+    assert error.retryable is False
+
+
+def test_missing_select_at_the_source_is_named(world: World) -> None:
+    """The source role's missing grant is named."""
+    world.route()
+    world.source.run("REVOKE SELECT ON orders FROM dpone_reader", "GRANT SELECT (id, qty) ON orders TO dpone_reader")
+    error = refused(world)
+    assert error.code == "postgres_source.permission_denied"
+    assert "code" in error.message
+    assert "xmin" in error.message
+
+
+# ---- shape ----------------------------------------------------------------------------------------------------------------
+SHAPES = {
+    "missing column": ("ALTER TABLE {t} DROP COLUMN qty", "column qty integer is missing"),
+    "missing lineage column": ("ALTER TABLE {t} DROP COLUMN __dpone__updated_at", "column __dpone__updated_at"),
+    "wrong type": ("ALTER TABLE {t} ALTER COLUMN qty TYPE bigint", "column qty is bigint, expected integer"),
+    "narrower text": ("ALTER TABLE {t} ALTER COLUMN code TYPE varchar(3)", "column code is character varying(3)"),
+    "NOT NULL": ("ALTER TABLE {t} ALTER COLUMN qty SET NOT NULL", "column qty is NOT NULL"),
+    "foreign column": ("ALTER TABLE {t} ADD COLUMN comment text", "column comment is neither"),
+    "extra unique index": ("CREATE UNIQUE INDEX ux_extra ON {t} (code)", "unique index ux_extra is not filtered"),
+    "trigger": (
+        "CREATE FUNCTION noise() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+        "CREATE TRIGGER tr_noise BEFORE INSERT ON {t} FOR EACH ROW EXECUTE FUNCTION noise()",
+        "trigger tr_noise is not ours",
+    ),
+    "foreign key": ("CREATE TABLE other (id bigint PRIMARY KEY); ALTER TABLE {t} ADD CONSTRAINT fk_other FOREIGN KEY (id) REFERENCES other", "foreign key fk_other"),
+    "referenced": ("CREATE TABLE child (id bigint, CONSTRAINT fk_child FOREIGN KEY (id) REFERENCES {t})", "foreign key fk_child"),
+    "check": ("ALTER TABLE {t} ADD CONSTRAINT ck_qty CHECK (qty > 0)", "check constraint ck_qty"),
+    "no key index": ("ALTER TABLE {t} DROP CONSTRAINT pk_orders", "no unique index covers exactly the key"),
+    "identity column": ("ALTER TABLE {t} DROP COLUMN qty; ALTER TABLE {t} ADD COLUMN qty integer GENERATED ALWAYS AS IDENTITY", "qty"),
+    "generated column": ("ALTER TABLE {t} DROP COLUMN qty; ALTER TABLE {t} ADD COLUMN qty integer GENERATED ALWAYS AS (1) STORED", "qty"),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_shape_differences_are_named(world: World, embedded_only: None, case: str) -> None:
+    """A target that is not exactly the rendered one is refused, naming the difference."""
+    statement, wanted = SHAPES[case]
+    world.target.run(statement.format(t=world.target_name))
+    error = refused(world)
+    assert error.code == "DPONE_TARGET_UNSUPPORTED", error
+    assert any(wanted in text for text in error.details["differences"]), error.details
+
+
+def test_a_unique_index_filtered_on_active_rows_is_welcome(world: World) -> None:
+    """Only unfiltered unique indexes could stop a valid row."""
+    world.target.run(f"CREATE UNIQUE INDEX ux_active ON {world.target_name} (code) WHERE __dpone__deleted_at IS NULL")
+    assert world.run().status == "committed"
+
+
+def test_a_unique_index_filtered_on_something_else_is_refused(world: World) -> None:
+    """A filter that does not follow the delete marker keeps tombstones in the index: a new row could not reuse their value."""
+    world.target.run(f"CREATE UNIQUE INDEX ux_other ON {world.target_name} (code) WHERE qty > 0")
+    assert refused(world).code == "DPONE_TARGET_UNSUPPORTED"
+
+
+def test_text_key_collation(worlds: Setup, embedded_only: None) -> None:
+    """A text key with another collation is refused: two keys could become one."""
+    world = worlds("CREATE TABLE orders (code varchar(10) PRIMARY KEY)", "INSERT INTO orders VALUES ('a')", key=("code",), reconciliation=MODES["timestamp_only"])
+    world.target.run(f'ALTER TABLE {world.target_name} ALTER COLUMN code TYPE text COLLATE "default"')
+    error = refused(world)
+    assert error.code == "DPONE_TARGET_UNSUPPORTED"
+    assert "collation" in error.message
+
+
+def test_missing_target(worlds: Setup) -> None:
+    """No target table: one clear refusal."""
+    world = worlds(*TABLE, reconciliation=MODES["timestamp_only"], provision=False)
+    with pytest.raises(XminError) as caught:
+        world.run()
+    assert caught.value.code in ("DPONE_TARGET_UNSUPPORTED", "mssql_transaction.permission_denied")
+
+
+def test_delete_mode_of_the_table_decides(world: World, embedded_only: None) -> None:
+    """Another delete mode needs other marker columns, and is another state key: the present owner keeps the target."""
+    world.run()
+    world.reconciliation = MODES["flag_only"]
+    with pytest.raises(XminError) as caught:
+        world.run()
+    assert caught.value.code == "target_ownership.conflict"
+
+
+# ---- catalog --------------------------------------------------------------------------------------------------------------
+CATALOG = {
+    "missing table": ("DROP TABLE {s}.dpone_campaign_chunk", "missing"),
+    "missing column": ("ALTER TABLE {s}.dpone_load_audit DROP COLUMN evidence", "column evidence is missing"),
+    "extra column": ("ALTER TABLE {s}.dpone_load_audit ADD COLUMN more text", "column more is not of this version"),
+    "nullable": ("ALTER TABLE {s}.dpone_source_state ALTER COLUMN revision DROP NOT NULL", "column revision"),
+    "no trigger": ("DROP TRIGGER tr_dpone_commit_receipt_immutable ON {s}.dpone_commit_receipt", "immutability trigger"),
+    "no active-owner index": ("DROP INDEX {s}.ux_dpone_source_state_active_owner", "unique filtered index"),
+    "no invocation constraint": ("ALTER TABLE {s}.dpone_commit_receipt DROP CONSTRAINT uq_dpone_commit_receipt_invocation_digest", "invocation_digest"),
+    "other trigger": (
+        "DROP TRIGGER tr_dpone_commit_receipt_immutable ON {s}.dpone_commit_receipt;"
+        "CREATE FUNCTION {s}.noise() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+        "CREATE TRIGGER noise BEFORE INSERT ON {s}.dpone_commit_receipt FOR EACH ROW EXECUTE FUNCTION {s}.noise()",
+        "trigger",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CATALOG)
+def test_catalog_differences_are_named(world: World, embedded_only: None, case: str) -> None:
+    """A catalog that is not exactly this version's is refused before anything is written."""
+    statement, wanted = CATALOG[case]
+    world.target.run(statement.format(s="governance"))
+    error = refused(world)
+    assert error.code == "mssql_transaction.catalog_mismatch", error
+    assert any(wanted in text for text in error.details["differences"]), error.details
+
+
+# ---- authority ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("field", ["database_id", "create_token", "database_guid"])
+def test_database_pins(world: World, embedded_only: None, field: str) -> None:
+    """Each pinned field of the target database, signed otherwise, is refused; nothing is learned."""
+    document = world.registry().model_dump(by_alias=True, mode="json", exclude_none=True)
+    pins = document["connections"]["dwh"]["connection"]["database_authorities"][world.target.database]
+    pins[field] = {"database_id": 999999, "create_token": "other", "database_guid": "01234567-89ab-cdef-0123-456789abcdef"}[field]
+    for entry in document["connections"]["dwh"]["connection"]["database_authorities"].values():
+        entry.pop("replicas", None)
+    world._registry = type(world.registry()).model_validate(document)
+    assert refused(world).code == "mssql_transaction.target_database_authority_mismatch"
