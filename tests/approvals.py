@@ -36,16 +36,26 @@ class Owner:
 
     def propose(self, world: World, run_id: str, authority_id: str = "fix", **over: Any) -> RepairAuthority:
         """What ``repair propose`` writes for a stopped run."""
-        options: dict[str, Any] = {"full_baseline": False, "max_delete_rows": None, "max_delete_ratio": None, "valid_for": timedelta(hours=1)}
+        options: dict[str, Any] = {
+            "full_baseline": False,
+            "max_delete_rows": None,
+            "max_delete_ratio": None,
+            "valid_for": timedelta(hours=1),
+        }
         return propose(
-            world.route(), endpoints=world.endpoints, run_id=run_id, authority_id=authority_id, reason="archived at the source", **(options | over)
+            world.route(),
+            endpoints=world.endpoints,
+            run_id=run_id,
+            authority_id=authority_id,
+            reason="archived at the source",
+            **(options | over),
         )
 
     def sign(self, authority: RepairAuthority, *, payload_type: str = PAYLOAD_TYPE) -> bytes:
         payload = json.dumps(authority.model_dump(mode="json"), sort_keys=True).encode()
         return sign_document(payload, read_signer(self.private), payload_type=payload_type)
 
-    def approve(self, world: World, authority: RepairAuthority, *, envelope: bytes | None | str = "sign") -> RepairSelection:
+    def approve(self, world: World, authority: RepairAuthority, *, envelope: bytes | str | None = "sign") -> RepairSelection:
         """Insert the signed row; returns what ``--repair-authority-ref`` selects."""
         found = self.sign(authority) if isinstance(envelope, str) else envelope
         approve(world.route(), authority, endpoints=_with_owner(world), owner="owner", envelope=found)

@@ -6,6 +6,7 @@ Everything is created the way an owner would: from ``ddl render`` output. Nothin
 from __future__ import annotations
 
 import itertools
+import re
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ from airflow_dpone_xmin.target.ddl import Script, render_catalog, render_route
 from airflow_dpone_xmin.target.engine import Engine
 from tests.flavour import is_babelfish, supported
 
+_GUID = re.compile("[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 READER, WRITER = "dpone_reader", "dpone_writer"
 MSSQL_URL = "DPONE_TEST_MSSQL_URL"
 MSSQL_DATABASES = {"target": "dpone_target", "staging": "dpone_stage", "state": "dpone_state"}
@@ -174,7 +176,7 @@ class MssqlTarget:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with self._connect() as connection:
-            return [tuple(row) for row in connection.exec_driver_sql(query).fetchall()]
+            return [tuple(_lower_guid(value) for value in row) for row in connection.exec_driver_sql(query).fetchall()]
 
     def name(self, schema: str, table: str) -> str:
         layout = self.layout(table)
@@ -192,6 +194,11 @@ class MssqlTarget:
 
         url = odbc_url(self.endpoint(owner=True), database=MSSQL_DATABASES["target"], multi_subnet_failover=False)
         return create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect()
+
+
+def _lower_guid(value: Any) -> Any:
+    # The driver gives uniqueidentifier in upper case, PostgreSQL gives uuid in lower case.
+    return value.lower() if isinstance(value, str) and _GUID.fullmatch(value) else value
 
 
 @dataclass

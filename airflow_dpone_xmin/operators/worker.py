@@ -46,8 +46,12 @@ class CancellableWork(Generic[T]):
         :raises XminError: ``run.cancelled`` when it was stopped, whether or not it had already finished; else whatever the call raised.
         """
         self._thread.start()
-        while not self._done and not self._late():
-            self._thread.join(_POLL_SECONDS)
+        try:
+            while not self._done and not self._late():
+                self._thread.join(_POLL_SECONDS)
+        except BaseException:  # a time-out of the scheduler: what nobody waits for must not go on
+            self._request()
+            raise
         if self._cancel.cancelled:
             raise self._cancelled()
         if self._error is not None:
@@ -59,13 +63,16 @@ class CancellableWork(Generic[T]):
 
         :returns: whether the call has ended.
         """
+        self._request()
+        while self._thread.ident is not None and not self._done and not self._late():
+            time.sleep(_SLICE_SECONDS)
+        return self._done
+
+    def _request(self) -> None:
         if self._give_up_at is None:
             self._give_up_at = time.monotonic() + self._grace
             # In a thread of its own: a driver's cancel request opens a connection and may take its time.
             threading.Thread(target=self._cancel.cancel, name="dpone-xmin-cancel", daemon=True).start()
-        while not self._done and not self._late():
-            time.sleep(_SLICE_SECONDS)
-        return self._done
 
     def _run(self) -> None:
         try:

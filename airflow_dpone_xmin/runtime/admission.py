@@ -18,7 +18,7 @@ from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.contracts.state import Checkpoint, Invocation, Receipt
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer
-from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases, verify_session_pair
+from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases, verify_one_commit, verify_session_pair
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
 from airflow_dpone_xmin.target.ddl import privileges, target_privileges
 from airflow_dpone_xmin.target.engine import Engine
@@ -82,6 +82,7 @@ def verify_target(engine: Engine, session: Session, state_session: Session, rout
     """
     authority = verify_databases(engine, session, route)
     verify_session_pair(engine.session_facts(session), engine.session_facts(state_session))
+    verify_one_commit(engine, session)
     catalog = build_catalog(route.layout.names)
     require_catalog(engine, session, catalog)
     missing = missing_target_grants(engine, session, catalog, route)

@@ -20,7 +20,7 @@ from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.describe import Described, describe
-from airflow_dpone_xmin.target.authority import observe_pins, verify_databases, verify_session_pair
+from airflow_dpone_xmin.target.authority import observe_pins, verify_databases, verify_one_commit, verify_session_pair
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, Catalog, build_catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.ledger import Ledger
@@ -145,6 +145,7 @@ def _check_target(engine: Engine, session: Session, state: Session, report: Repo
         )
     try:
         verify_session_pair(engine.session_facts(session), engine.session_facts(state))
+        verify_one_commit(engine, session)
         report.passed("state", "same server and principal as the target")
     except XminError as error:
         report.failed("state", error)

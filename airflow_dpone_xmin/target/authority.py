@@ -84,6 +84,13 @@ def verify_database(engine: Engine, session: Session, route: Route, *, role: Rol
             )
 
 
+def verify_one_commit(engine: Engine, session: Session) -> None:
+    """:raises XminError: ``mssql_transaction.availability_group_unsupported``."""
+    reason = engine.separate_commit(session)
+    if reason is not None:
+        raise XminError("mssql_transaction.availability_group_unsupported", f"Target and state could commit separately: {reason}.")
+
+
 def verify_session_pair(target: SessionFacts, state: SessionFacts) -> None:
     """Target and state act on one server as one principal, so that one transaction can hold both.
 

@@ -90,6 +90,10 @@ class Engine(Protocol):
         """The live database of that name, or None; :raises XminError: metadata permission denied."""
         ...
 
+    def separate_commit(self, session: Session) -> str | None:
+        """Why target and state could commit separately, or None when one transaction holds both."""
+        ...
+
     def describe(self, session: Session, namespace: Namespace, names: Sequence[str]) -> dict[str, TableFacts]:
         """The live tables by name; one that is missing, not a table, or invisible has no entry."""
         ...

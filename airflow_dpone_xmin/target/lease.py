@@ -72,7 +72,7 @@ class StagingLease:
 def staging_lease(engine: Engine, route: Route, load_id: UUID, *, cancel: Cancellation) -> Iterator[StagingLease]:
     """Open the lease; a transient failure of either session is tried again with a fresh pair, nothing else is.
 
-    :raises XminError: the last failure, with stage, SQLSTATE, attempts and whether they were exhausted.
+    :raises XminError: the last failure, with stage, SQLSTATE, attempts, and whether they or the deadline ended it.
     """
     attempts = 0
 
@@ -146,5 +146,6 @@ def _sleep(cancel: Cancellation) -> Callable[[float], None]:
 
 def _told(error: XminError, *, attempts: int) -> XminError:
     exhausted = _transient(error)
-    details = {**error.details, "stage": "staging_lease", "attempts": attempts, "exhausted": exhausted}
+    deadline = exhausted and attempts <= len(WAITS_SECONDS)
+    details = {**error.details, "stage": "staging_lease", "attempts": attempts, "exhausted": exhausted, "deadline": deadline}
     return XminError(error.code, error.message, hint=error.hint, details=details, retryable=error.retryable)

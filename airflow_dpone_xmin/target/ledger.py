@@ -85,21 +85,23 @@ class Ledger:
                     details={"process": row["process"], "run_id": row["run_id"], "map_index": row["map_index"]},
                 )
         attempts = int(found._mapping["attempts"]) + 1
+        status = _COMMITTED if found._mapping["status"] == _COMMITTED else "running"
         self._session.execute(
             "invocation.revisit",
             update(table)
             .where(table.c.invocation_digest == row["invocation_digest"])
-            .values(attempts=attempts, last_load_id=row["last_load_id"], status="running", updated_at_utc=now),
+            .values(attempts=attempts, last_load_id=row["last_load_id"], status=status, updated_at_utc=now),
         )
         return attempts
 
     def close_invocation(self, invocation: bytes, *, status: str, error_code: str | None) -> None:
-        """Record how the attempt ended."""
+        """Record how the attempt ended; what one attempt committed, no other one can take back."""
         table = self._catalog.run_state
+        mine = table.c.invocation_digest == invocation
         self._session.execute(
             "invocation.close",
             update(table)
-            .where(table.c.invocation_digest == invocation)
+            .where(mine if status == _COMMITTED else and_(mine, table.c.status != _COMMITTED))
             .values(
                 _no_parameter_for_null({"status": status, "last_error_code": error_code, "updated_at_utc": server_time(self._session)})
             ),
@@ -301,6 +303,8 @@ class Ledger:
         """Append one audit row."""
         self._session.execute("audit.insert", insert(self._catalog.audit).values({**values, "recorded_at_utc": server_time(self._session)}))
 
+
+_COMMITTED = "committed"
 
 _MOVING = (
     "safe_xmin",

@@ -163,6 +163,19 @@ class MssqlEngine:
             has_access=row[6] == 1,
         )
 
+    def separate_commit(self, session: Session) -> str | None:
+        """In an availability group databases commit separately, unless both are in one group with per-database DTC support."""
+        databases = {self.layout.target.namespace.database, self.layout.state.database}
+        if len(databases) == 1 or not session.scalar("authority.hadr", queries.HADR_ENABLED):
+            return None
+        rows = session.rows("authority.groups", queries.AVAILABILITY_GROUPS, {"names": sorted(databases)})
+        grouped = [row for row in rows if row[1] is not None]
+        if not grouped:
+            return None
+        if len(grouped) == len(rows) and len({row[2] for row in grouped}) == 1 and all(row[3] for row in grouped):
+            return None
+        return "one of them is in an availability group without visible per-database DTC support, or they are in different groups"
+
     def describe(self, session: Session, namespace: Namespace, names: Sequence[str]) -> dict[str, TableFacts]:
         """Columns, indexes, triggers and constraints from the catalog views of the tables' own database."""
         database = self._quote(namespace.database)

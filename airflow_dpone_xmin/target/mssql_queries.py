@@ -29,6 +29,12 @@ OBSERVE_DATABASE = text(
     " LEFT JOIN master.sys.database_recovery_status AS r ON r.database_id = d.database_id"
     " WHERE LOWER(d.name) = LOWER(:name)"
 )
+HADR_ENABLED = text("SELECT CONVERT(int, SERVERPROPERTY('IsHadrEnabled'))")
+AVAILABILITY_GROUPS = text(
+    "SELECT d.name, d.replica_id, r.group_id, g.dtc_support FROM master.sys.databases AS d"
+    " LEFT JOIN master.sys.availability_replicas AS r ON r.replica_id = d.replica_id"
+    " LEFT JOIN master.sys.availability_groups AS g ON g.group_id = r.group_id WHERE d.name IN :names"
+).bindparams(bindparam("names", expanding=True))
 READ_COMMITTED_SNAPSHOT = text("SELECT is_read_committed_snapshot_on FROM sys.databases WHERE name = DB_NAME()")
 LIST_STAGES = text(
     "SELECT t.name FROM sys.tables AS t JOIN sys.schemas AS s ON s.schema_id = t.schema_id"

@@ -166,6 +166,10 @@ class PostgresEngine:
             database_guid=uuid5(NAMESPACE_OID, f"{row[5]}:{row[1]}"),
         )
 
+    def separate_commit(self, session: Session) -> str | None:
+        """Never: both are schemas of one database."""
+        return None
+
     def describe(self, session: Session, namespace: Namespace, names: Sequence[str]) -> dict[str, TableFacts]:
         """Columns, indexes, triggers and constraints from the system catalogs."""
         tables = session.rows("describe.tables", queries.TABLES, {"schema": namespace.schema, "names": list(names)})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Executable, UniqueConstraint, Update, func, select, update
+from sqlalchemy import Executable, UniqueConstraint, Update, func, literal_column, select, update
 from sqlalchemy.schema import AddConstraint
 
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -97,9 +97,8 @@ def render_upgrade(engine: Engine, dialect: DdlDialect, names: CatalogNames) -> 
     catalog, namespace = build_catalog(names), engine.namespace(STATE)
 
     def spell(statement: Executable) -> str:
-        options = {"schema_translate_map": {STATE: namespace.schema}, "render_schema_translate": True}
-        literal = {} if isinstance(statement, AddConstraint) else {"compile_kwargs": {"literal_binds": True}}
-        return str(statement.compile(dialect=engine.dialect, **options, **literal)).strip()  # type: ignore[attr-defined]
+        names = {STATE: namespace.schema}  # the script has entered the database
+        return str(statement.compile(dialect=engine.dialect, schema_translate_map=names, render_schema_translate=True)).strip()  # type: ignore[attr-defined]
 
     statements = (_duplicates(catalog), _add_constraint(catalog), _write_version(catalog))
     return Script((*dialect.enter(namespace), *[spell(statement) for statement in statements]))
@@ -113,7 +112,13 @@ def upgrade_resource(engine: Engine) -> str:
 
 def _duplicates(catalog: Catalog) -> Any:
     digest = catalog.load_attempt.c.invocation_digest
-    repeated = select(Count().label("n")).select_from(catalog.load_attempt).group_by(digest).having(Count() > 1).subquery("repeated")
+    repeated = (
+        select(Count().label("n"))
+        .select_from(catalog.load_attempt)
+        .group_by(digest)
+        .having(Count() > literal_column("1"))
+        .subquery("repeated")
+    )
     return select(Count(), func.sum(repeated.c.n)).select_from(repeated)
 
 
@@ -124,4 +129,5 @@ def _add_constraint(catalog: Catalog) -> AddConstraint:
 
 def _write_version(catalog: Catalog) -> Update:
     table = catalog.version
-    return update(table).where(table.c.component == COMPONENT).values(version=CATALOG_VERSION, installed_at_utc=Now())
+    ours = table.c.component == literal_column(f"'{COMPONENT}'")  # literals, so that the printed statement is the executed one
+    return update(table).where(ours).values(version=literal_column(str(CATALOG_VERSION)), installed_at_utc=Now())

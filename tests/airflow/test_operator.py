@@ -258,6 +258,27 @@ def test_on_kill_before_execute_does_nothing(operator: Operator) -> None:
     operator().on_kill()
 
 
+class Timeout(BaseException):
+    """Stands for Airflow's task time-out, which a signal handler raises on top of whatever the main thread does."""
+
+
+def test_a_time_out_of_the_task_stops_the_work() -> None:
+    cancel = Cancellation()
+    work = CancellableWork(lambda: cancel._event.wait(WAIT_SECONDS), cancel=cancel, grace=5)
+
+    def expire(*_: Any) -> None:
+        raise Timeout
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(Timeout):
+            work.wait()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    until(lambda: cancel.cancelled)
+
+
 # ---- hooks ----------------------------------------------------------------------------------------------------------------
 def test_the_hooks_say_who_answers(deployment: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_dpone_xmin.hooks.mssql import MssqlDatabaseAuthorityHook

@@ -12,8 +12,10 @@ import airflow
 import jsonschema
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 from airflow_dpone_xmin.provider_info import get_provider_info
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "dags_examples").glob("*.py"))
@@ -55,3 +57,10 @@ def test_a_dag_is_imported_and_survives_serialization(path: Path) -> None:
     for dag in bag.dags.values():
         again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
         assert set(again.task_dict) == set(dag.task_dict)
+
+
+def test_many_tables_of_one_manifest_are_mapped() -> None:
+    with DAG("shop", schedule=None) as dag:
+        XminReconcileOperator.partial(task_id="tables", manifest="shop.yaml", retries=2).expand(table=["public.a", "public.b"])
+    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    assert list(again.task_dict["tables"].template_fields) == ["manifest", "table"]

@@ -151,7 +151,9 @@ class Matrix:
                 rows=read(f"SELECT * FROM {world.target_name} ORDER BY id"),
                 checkpoint=read(f"SELECT revision, safe_xmin, load_id, receipt_id FROM {world.state_name('dpone_source_state')}"),
                 head=read(f"SELECT revision, load_id, state_key FROM {world.dbo_name('dpone_target_head')}"),
-                receipts=read(f"SELECT new_revision, new_xmin, load_id, receipt_id, run_id FROM {world.state_name('dpone_commit_receipt')} ORDER BY 1"),
+                receipts=read(
+                    f"SELECT new_revision, new_xmin, load_id, receipt_id, run_id FROM {world.state_name('dpone_commit_receipt')} ORDER BY 1"
+                ),
             )
 
     def is_new(self, position: Position) -> bool:

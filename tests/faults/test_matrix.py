@@ -25,7 +25,9 @@ def matrix(worlds: Setup, embedded_only: None) -> Iterator[Matrix]:
     world.source.run("DELETE FROM orders WHERE id = 1")
     world.run()
     world.source.run(
-        "DELETE FROM orders WHERE id = 2", "INSERT INTO orders VALUES (1, 'back', 1, NULL), (9, 'new', 9, '')", "UPDATE orders SET qty = 0 WHERE id = 3"
+        "DELETE FROM orders WHERE id = 2",
+        "INSERT INTO orders VALUES (1, 'back', 1, NULL), (9, 'new', 9, '')",
+        "UPDATE orders SET qty = 0 WHERE id = 3",
     )
     matrix = Matrix(world)
     matrix.prepare()
@@ -37,7 +39,10 @@ def attempt_all(matrix: Matrix, kind: Kind, states: list[object]) -> None:
     """Try the states and print how many there were."""
     for boundary in states:
         matrix.attempt(boundary, kind)  # type: ignore[arg-type]
-    print(f"fault matrix, {kind}: {matrix.states[kind]} states of {len(matrix.boundaries)} boundaries; divergent states: {len(matrix.divergent)}")
+    print(
+        f"fault matrix, {kind}: {matrix.states[kind]} states of {len(matrix.boundaries)} boundaries;"
+        f" divergent states: {len(matrix.divergent)}"
+    )
     assert states, "no boundary was found"
     assert matrix.divergent == []
 
@@ -61,7 +66,9 @@ def test_killed_session_killed_process_lost_acknowledgement(matrix: Matrix, kind
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_every_boundary(matrix: Matrix, kind: Kind) -> None:
     """Every boundary, both phases, every kind."""
-    attempt_all(matrix, kind, [b for b in matrix.boundaries if kind != "lost_ack" or (b.label == "transaction.commit" and b.phase == "after")])
+    attempt_all(
+        matrix, kind, [b for b in matrix.boundaries if kind != "lost_ack" or (b.label == "transaction.commit" and b.phase == "after")]
+    )
 
 
 def test_the_samples_cover_every_label(matrix: Matrix) -> None:

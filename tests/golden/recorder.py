@@ -51,7 +51,9 @@ def tsql(statement: Executable) -> str:
     with _without_prefixes(statement):
         text = str(
             statement.compile(  # type: ignore[attr-defined]
-                dialect=MSDialect_pyodbc(paramstyle="named"), schema_translate_map=SCHEMAS, render_schema_translate=True,
+                dialect=MSDialect_pyodbc(paramstyle="named"),
+                schema_translate_map=SCHEMAS,
+                render_schema_translate=True,
                 compile_kwargs={"render_postcompile": True},
             )
         )

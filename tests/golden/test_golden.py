@@ -18,8 +18,10 @@ from tests.world import MODES, Setup, World
 HERE = Path(__file__).parent
 #: Every type of the first release, a composite key with text, and a value column of each family.
 TABLE = (
-    "CREATE TABLE orders (id bigint, code varchar(10), u uuid NOT NULL, si smallint, i integer, price numeric(10,2), big numeric(38,4), ok boolean,"
-    " note text, day date, clock time, at timestamp, atz timestamptz, blob bytea, js jsonb, r real, d double precision, PRIMARY KEY (id, code))",
+    "CREATE TABLE orders (id bigint, code varchar(10), u uuid NOT NULL, si smallint, i integer,"
+    " price numeric(10,2), big numeric(38,4), ok boolean,"
+    " note text, day date, clock time, at timestamp, atz timestamptz, blob bytea,"
+    " js jsonb, r real, d double precision, PRIMARY KEY (id, code))",
     "INSERT INTO orders (id, code, u) SELECT g, 'c' || g, '00000000-0000-4000-8000-000000000000' FROM generate_series(1, 5) g",
 )
 KEY = ("id", "code")
@@ -38,7 +40,8 @@ def live(world: World) -> None:
     world.run("1")
     world.run("2")
     world.source.run(
-        "DELETE FROM orders WHERE id = 1", "UPDATE orders SET i = 1 WHERE id = 2",
+        "DELETE FROM orders WHERE id = 1",
+        "UPDATE orders SET i = 1 WHERE id = 2",
         "INSERT INTO orders (id, code, u) SELECT 9, 'n', u FROM orders LIMIT 1",
     )
     world.run("3")
@@ -75,7 +78,9 @@ def test_rendered_ddl(worlds: Setup, embedded: None, request: pytest.FixtureRequ
 
     world = worlds(*TABLE, key=KEY, provision=False)
     layout = Layout(
-        engine="mssql", target=TableName(Namespace("DWH", "landing"), "orders"), staging=Namespace("DWH_Stage", "staging"),
+        engine="mssql",
+        target=TableName(Namespace("DWH", "landing"), "orders"),
+        staging=Namespace("DWH_Stage", "staging"),
         state=Namespace("Sys", "governance"),
     )
     engine = MssqlEngine(Endpoint("dwh", "server", None, "DWH", "login"), layout)
@@ -87,8 +92,13 @@ def test_rendered_ddl(worlds: Setup, embedded: None, request: pytest.FixtureRequ
     for mode in MODES:
         world.reconciliation = MODES[mode]
         script = render_route(
-            engine, dialect, catalog, projection=world.projection(), mode=world.route().delete_mode,
-            binding_id=UUID(int=7), login="dpone_runtime",
+            engine,
+            dialect,
+            catalog,
+            projection=world.projection(),
+            mode=world.route().delete_mode,
+            binding_id=UUID(int=7),
+            login="dpone_runtime",
         )
         text = _script(script)
         assert lint(text) == []

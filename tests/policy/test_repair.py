@@ -22,7 +22,9 @@ from airflow_dpone_xmin.policy.repair import RepairBinding, admit_authority, adm
 
 NOW = datetime(2026, 8, 15, 12, tzinfo=UTC)
 KEY, SCOPE, OLD = b"k" * 32, b"s" * 32, b"o" * 32
-CHECKPOINT = Checkpoint(xmin=1000, revision=7, load_id=UUID(int=1), source_authority_digest=b"", target_authority_digest=b"", projection_fingerprint=b"")
+CHECKPOINT = Checkpoint(
+    xmin=1000, revision=7, load_id=UUID(int=1), source_authority_digest=b"", target_authority_digest=b"", projection_fingerprint=b""
+)
 BINDING = RepairBinding("prod", KEY, SCOPE, CHECKPOINT)
 COUNTS = st.integers(min_value=0, max_value=10**12)
 RATIOS = st.decimals(min_value=0, max_value=1, places=15, allow_nan=False)
@@ -30,8 +32,14 @@ RATIOS = st.decimals(min_value=0, max_value=1, places=15, allow_nan=False)
 
 def authority(**over: Any) -> RepairAuthority:
     fields: dict[str, Any] = {
-        "authority_id": "a1", "environment": "prod", "state_key": KEY.hex(), "scope_hash": SCOPE.hex(),
-        "checkpoint": CheckpointBinding(xmin=1000, revision=7), "allow": Allow(max_delete_rows=5), "reason": "archived", "created_at": NOW,
+        "authority_id": "a1",
+        "environment": "prod",
+        "state_key": KEY.hex(),
+        "scope_hash": SCOPE.hex(),
+        "checkpoint": CheckpointBinding(xmin=1000, revision=7),
+        "allow": Allow(max_delete_rows=5),
+        "reason": "archived",
+        "created_at": NOW,
         "expires_at": NOW + timedelta(hours=1),
     }
     return RepairAuthority.model_validate(fields | over)
@@ -74,11 +82,19 @@ def test_every_field_moves_the_digest() -> None:
     base = authority(checkpoint=None, allow=Allow(full_baseline=True, max_delete_rows=5, max_delete_ratio=Decimal("0.5")))
     transfer = TransferBinding(state_key=OLD.hex(), xmin=1, revision=1)
     changes: list[dict[str, Any]] = [
-        {"authority_id": "a2"}, {"environment": "test"}, {"state_key": OLD.hex()}, {"scope_hash": OLD.hex()},
-        {"checkpoint": CheckpointBinding(xmin=0, revision=0)}, {"transfer": transfer}, {"reason": "other"},
-        {"created_at": NOW - timedelta(microseconds=1)}, {"expires_at": NOW + timedelta(hours=1, microseconds=1)},
-        {"allow": base.allow.model_copy(update={"full_baseline": False})}, {"allow": base.allow.model_copy(update={"max_delete_rows": 6})},
-        {"allow": base.allow.model_copy(update={"max_delete_rows": None})}, {"allow": base.allow.model_copy(update={"max_delete_ratio": Decimal("0.51")})},
+        {"authority_id": "a2"},
+        {"environment": "test"},
+        {"state_key": OLD.hex()},
+        {"scope_hash": OLD.hex()},
+        {"checkpoint": CheckpointBinding(xmin=0, revision=0)},
+        {"transfer": transfer},
+        {"reason": "other"},
+        {"created_at": NOW - timedelta(microseconds=1)},
+        {"expires_at": NOW + timedelta(hours=1, microseconds=1)},
+        {"allow": base.allow.model_copy(update={"full_baseline": False})},
+        {"allow": base.allow.model_copy(update={"max_delete_rows": 6})},
+        {"allow": base.allow.model_copy(update={"max_delete_rows": None})},
+        {"allow": base.allow.model_copy(update={"max_delete_ratio": Decimal("0.51")})},
     ]
     digests = {base.digest} | {base.model_copy(update=change).digest for change in changes}
     assert len(digests) == 1 + len(changes)
@@ -145,7 +161,12 @@ def test_bounds_are_exact(missing: int, rest: int, rows: int | None, ratio: Deci
     assert code_of(caught) == "repair_authority.bounds_exceeded"
 
 
-@given(missing=st.integers(1, 10**12), rest=COUNTS, limits=st.tuples(st.none() | COUNTS, st.none() | RATIOS), grant=st.tuples(st.none() | COUNTS, st.none() | RATIOS))
+@given(
+    missing=st.integers(1, 10**12),
+    rest=COUNTS,
+    limits=st.tuples(st.none() | COUNTS, st.none() | RATIOS),
+    grant=st.tuples(st.none() | COUNTS, st.none() | RATIOS),
+)
 def test_an_exceeded_guard_passes_only_by_its_own_bound(
     missing: int, rest: int, limits: tuple[int | None, Decimal | None], grant: tuple[int | None, Decimal | None]
 ) -> None:
@@ -167,7 +188,15 @@ def test_an_exceeded_guard_passes_only_by_its_own_bound(
 
 @pytest.mark.parametrize(
     ("rows", "ratio", "admitted"),
-    [(10, "1", True), (11, "1", True), (9, "1", None), (10, "0.999999999999999", None), (10, None, None), (None, "1", None), (None, None, False)],
+    [
+        (10, "1", True),
+        (11, "1", True),
+        (9, "1", None),
+        (10, "0.999999999999999", None),
+        (10, None, None),
+        (None, "1", None),
+        (None, None, False),
+    ],
 )
 def test_deleting_everything_needs_both_bounds(rows: int | None, ratio: str | None, admitted: bool | None) -> None:
     """Reference "Edge cases": both bounds, covering the row count and the exact ratio 1."""
@@ -197,7 +226,9 @@ TRANSFER = TransferBinding(state_key=OLD.hex(), xmin=1000, revision=7)
         (TRANSFER.model_copy(update={"revision": 8}), OLD, CHECKPOINT, False),
     ],
 )
-def test_a_transfer_names_exactly_the_owner(transfer: TransferBinding | None, owner: bytes | None, checkpoint: Checkpoint | None, admitted: bool) -> None:
+def test_a_transfer_names_exactly_the_owner(
+    transfer: TransferBinding | None, owner: bytes | None, checkpoint: Checkpoint | None, admitted: bool
+) -> None:
     approved = authority(checkpoint=None, allow=Allow(full_baseline=True), transfer=transfer)
     if admitted:
         admit_transfer(approved, owner=owner, owner_checkpoint=checkpoint)

@@ -16,7 +16,8 @@ COLUMNS = ("id", "qty")
 def world(worlds: Setup) -> World:
     """A route past its baseline, with changes pending."""
     world = worlds(
-        "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer)", "INSERT INTO orders SELECT g, g FROM generate_series(1, 50) g",
+        "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer)",
+        "INSERT INTO orders SELECT g, g FROM generate_series(1, 50) g",
         reconciliation=MODES["timestamp_only"],
     )
     world.run()
@@ -36,7 +37,9 @@ def race(world: World, runs: list[str], label: str | None) -> list[tuple[Any, ..
 
 
 def receipts(world: World) -> list[tuple[Any, ...]]:
-    return world.target.rows(f"SELECT run_id, new_revision, receipt_id FROM {world.state_name('dpone_commit_receipt')} ORDER BY new_revision")
+    return world.target.rows(
+        f"SELECT run_id, new_revision, receipt_id FROM {world.state_name('dpone_commit_receipt')} ORDER BY new_revision"
+    )
 
 
 @pytest.mark.parametrize("label", ["stage.create", "stage.subset"])

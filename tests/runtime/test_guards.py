@@ -16,7 +16,8 @@ TABLE = ("CREATE TABLE orders (id bigint PRIMARY KEY, qty integer)", "INSERT INT
 def state(world: World) -> tuple[Any, ...]:
     """Everything that a refused run must leave alone."""
     return (
-        world.target_rows(("*",), active=False), world.target.rows(f"SELECT * FROM {world.state_name('dpone_source_state')}"),
+        world.target_rows(("*",), active=False),
+        world.target.rows(f"SELECT * FROM {world.state_name('dpone_source_state')}"),
         world.target.rows(f"SELECT * FROM {world.dbo_name('dpone_target_head')}"),
         world.target.rows(f"SELECT receipt_id FROM {world.state_name('dpone_commit_receipt')}"),
     )
@@ -51,7 +52,7 @@ def refused(world: World, code: str) -> XminError:
     ],
 )
 def test_guard_edges(worlds: Setup, guards: dict[str, Any], deleted: int, exceeded: tuple[str, ...]) -> None:
-    """A limit admits exactly its bound and refuses one more; an absent limit admits all; the refusal names limit, population and binding."""
+    """A limit admits exactly its bound and refuses one more; an absent one admits all; a refusal names limit, population and binding."""
     world = worlds(*TABLE, reconciliation={"guards": guards})
     world.run()
     world.source.run(f"DELETE FROM orders WHERE id <= {deleted}")

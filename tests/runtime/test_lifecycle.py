@@ -86,7 +86,13 @@ def test_life_of_a_route(world: World) -> None:
     untouched, changed = lineage(world, 2), lineage(world, 1)
     outcome = committed(world, 3)
     assert counts(outcome) == {
-        "payload": 2, "keys": 10, "updated": 1, "unchanged": 1, "active_before": 10, "active_after": 10, "total_after": 10,
+        "payload": 2,
+        "keys": 10,
+        "updated": 1,
+        "unchanged": 1,
+        "active_before": 10,
+        "active_after": 10,
+        "total_after": 10,
     }
     assert lineage(world, 2) == untouched, "an identical row is a no-op"
     assert lineage(world, 1)[1] == changed[1], "loaded_at stays"
@@ -176,8 +182,17 @@ def test_delete_insert_change_and_reactivate_in_one_run(world: World) -> None:
         return
     back = 1 if mode.soft else 0
     assert receipt.counts == ActionCounts(
-        payload=3, keys=10, inserted=2 - back, updated=1, reactivated=back, unchanged=0, soft_deleted=1 if mode.soft else 0,
-        hard_deleted=0 if mode.soft else 1, active_before=9, active_after=10, total_after=10 + back,
+        payload=3,
+        keys=10,
+        inserted=2 - back,
+        updated=1,
+        reactivated=back,
+        unchanged=0,
+        soft_deleted=1 if mode.soft else 0,
+        hard_deleted=0 if mode.soft else 1,
+        active_before=9,
+        active_after=10,
+        total_after=10 + back,
     )
     assert world.source_rows(COLUMNS) == world.target_rows(COLUMNS)
 

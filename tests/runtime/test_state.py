@@ -30,7 +30,12 @@ def refused(world: World, code: str, **kw: Any) -> XminError:
     def everything() -> list[Any]:
         return [
             world.target.rows(f"SELECT * FROM {name}")
-            for name in (world.target_name, world.state_name("dpone_source_state"), world.dbo_name("dpone_target_head"), world.state_name("dpone_commit_receipt"))
+            for name in (
+                world.target_name,
+                world.state_name("dpone_source_state"),
+                world.dbo_name("dpone_target_head"),
+                world.state_name("dpone_commit_receipt"),
+            )
         ]
 
     before = everything()
@@ -74,6 +79,38 @@ def test_replay_needs_no_source(world: World) -> None:
         world.run("r2", endpoints=endpoints)
     assert caught.value.code == "postgres_source.unreachable"
     assert caught.value.retryable is True
+
+
+def test_a_committed_invocation_stays_committed(world: World) -> None:
+    """Neither a replay nor an overlapping attempt that fails changes the status of an invocation that has its receipt."""
+
+    def status() -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in world.target.rows(f"SELECT status, last_error_code FROM {world.state_name('dpone_run_state')}")]
+
+    world.run("r1")
+    world.run("r1")
+    assert status() == [("committed", None)]
+    world.target.run(f"UPDATE {world.state_name('dpone_run_state')} SET status = 'gone', run_id = 'r0', invocation_digest = state_key")
+    late = during("stage.statistics" if world.target.kind == "embedded" else "stage.index", lambda: world.run("r2"))
+
+    def fail(event: Event) -> None:
+        if event.phase == "after" and event.label == "invocation.close":
+            OBSERVERS.remove(fail)
+            raise_at_lock.append(True)
+        elif event.phase == "before" and event.label == "lock.application" and raise_at_lock:
+            raise XminError("mssql_transaction.lock_timeout", "A fault was injected here.")
+
+    raise_at_lock: list[bool] = []
+    OBSERVERS.append(late)
+    OBSERVERS.append(fail)
+    try:
+        with pytest.raises(XminError):
+            world.run("r2")
+    finally:
+        OBSERVERS.remove(late)
+        if fail in OBSERVERS:
+            OBSERVERS.remove(fail)
+    assert ("committed", None) in status()
 
 
 def test_the_same_run_id_of_another_process_or_partition_is_another_invocation(world: World) -> None:
@@ -196,7 +233,10 @@ def test_stale_position_is_a_conflict(world: World) -> None:
     finally:
         OBSERVERS.remove(observer)
     assert error.retryable is True
-    assert [row[0] for row in world.target.rows(f"SELECT new_revision FROM {world.state_name('dpone_commit_receipt')} ORDER BY 1")] == [1, 2]
+    assert [row[0] for row in world.target.rows(f"SELECT new_revision FROM {world.state_name('dpone_commit_receipt')} ORDER BY 1")] == [
+        1,
+        2,
+    ]
     assert world.run("stale").receipt.new_revision == 3
 
 
@@ -209,7 +249,7 @@ def refused_stale(world: World) -> XminError:
 
 @pytest.mark.parametrize("change", ["revision = revision + 5", "load_id = '{other}'"])
 def test_head_and_checkpoint_disagree(world: World, change: str) -> None:
-    """A head that names another commit makes the payload full with that reason; revisions go on above both; the next run is a delta again."""
+    """A head that names another commit makes the payload full; revisions go on above both; the next run is a delta again."""
     world.run()
     world.source.run("UPDATE orders SET qty = 0 WHERE id = 1")
     world.target.run(f"UPDATE {world.dbo_name('dpone_target_head')} SET {change.format(other=uuid.uuid4())}")
@@ -236,7 +276,12 @@ def test_target_restored_from_an_older_copy(world: World) -> None:
     world.target.run(f"SELECT * INTO kept_rows FROM {schema}", f"SELECT * INTO kept_head FROM {head}")
     world.source.run("UPDATE orders SET qty = -1 WHERE id <= 3", "DELETE FROM orders WHERE id = 4", "INSERT INTO orders VALUES (11, 11)")
     world.run()
-    world.target.run(f"DELETE FROM {schema}", f"INSERT INTO {schema} SELECT * FROM kept_rows", f"DELETE FROM {head}", f"INSERT INTO {head} SELECT * FROM kept_head")
+    world.target.run(
+        f"DELETE FROM {schema}",
+        f"INSERT INTO {schema} SELECT * FROM kept_rows",
+        f"DELETE FROM {head}",
+        f"INSERT INTO {head} SELECT * FROM kept_head",
+    )
     assert [rows for _, rows in copies] == [world.target.rows(f"SELECT * FROM {name}") for name, _ in copies]
     receipt = world.run().receipt
     assert receipt.payload_reason == "target_state_diverged"
@@ -286,7 +331,9 @@ def test_failure_is_audited_and_the_invocation_can_go_on(world: World) -> None:
     world.source.run("INSERT INTO orders VALUES (1, 1), (2, 2)")
     outcome = world.run("r1")
     assert (outcome.status, outcome.attempt) == ("committed", 2)
-    audits = world.target.rows(f"SELECT outcome, error_code FROM {world.state_name('dpone_load_audit')} WHERE run_id = 'r1' ORDER BY recorded_at_utc")
+    audits = world.target.rows(
+        f"SELECT outcome, error_code FROM {world.state_name('dpone_load_audit')} WHERE run_id = 'r1' ORDER BY recorded_at_utc"
+    )
     assert [tuple(row) for row in audits] == [("refused", "guard.empty_snapshot"), ("committed", None)]
 
 
@@ -296,6 +343,10 @@ def test_immutable_rows(world: World, embedded_only: None) -> None:
 
     world.run()
     for name in (world.state_name("dpone_commit_receipt"), world.dbo_name("dpone_target_identity")):
-        for statement in (f"DELETE FROM {name}", f"TRUNCATE {name}", f"UPDATE {name} SET {'process = process' if 'receipt' in name else 'table_name = table_name'}"):
+        for statement in (
+            f"DELETE FROM {name}",
+            f"TRUNCATE {name}",
+            f"UPDATE {name} SET {'process = process' if 'receipt' in name else 'table_name = table_name'}",
+        ):
             with pytest.raises(psycopg.errors.RestrictViolation):
                 world.target.run(statement)

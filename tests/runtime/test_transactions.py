@@ -13,7 +13,8 @@ COLUMNS = ("id", "qty")
 def world(worlds: Setup) -> World:
     """Five rows, past the baseline."""
     world = worlds(
-        "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer)", "INSERT INTO orders SELECT g, g FROM generate_series(1, 5) g",
+        "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer)",
+        "INSERT INTO orders SELECT g, g FROM generate_series(1, 5) g",
         reconciliation=MODES["timestamp_only"],
     )
     world.run()
@@ -95,7 +96,10 @@ def test_key_change_is_a_delete_and_an_insert(world: World) -> None:
 
 def test_key_swap(world: World) -> None:
     """Two rows that exchange their keys are two updates."""
-    world.source.run("BEGIN; UPDATE orders SET id = -1 WHERE id = 1; UPDATE orders SET id = 1 WHERE id = 2; UPDATE orders SET id = 2 WHERE id = -1; COMMIT")
+    world.source.run(
+        "BEGIN; UPDATE orders SET id = -1 WHERE id = 1; UPDATE orders SET id = 1 WHERE id = 2;"
+        " UPDATE orders SET id = 2 WHERE id = -1; COMMIT"
+    )
     receipt = world.run().receipt
     assert (receipt.counts.updated, receipt.counts.deleted, receipt.counts.inserted) == (2, 0, 0)
     assert world.source_rows(COLUMNS) == world.target_rows(COLUMNS)
@@ -103,6 +107,11 @@ def test_key_swap(world: World) -> None:
 
 def test_changes_that_cancel_out(world: World) -> None:
     """Delete and insert again with the same values: the row is replayed and unchanged, no tombstone appears."""
-    world.source.run("DELETE FROM orders WHERE id = 1", "INSERT INTO orders VALUES (1, 1)", "UPDATE orders SET qty = 9 WHERE id = 2", "UPDATE orders SET qty = 2 WHERE id = 2")
+    world.source.run(
+        "DELETE FROM orders WHERE id = 1",
+        "INSERT INTO orders VALUES (1, 1)",
+        "UPDATE orders SET qty = 9 WHERE id = 2",
+        "UPDATE orders SET qty = 2 WHERE id = 2",
+    )
     receipt = world.run().receipt
     assert (receipt.counts.payload, receipt.counts.unchanged) == (2, 2)

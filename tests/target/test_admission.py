@@ -92,7 +92,10 @@ SHAPES = {
         "CREATE TRIGGER tr_noise BEFORE INSERT ON {t} FOR EACH ROW EXECUTE FUNCTION noise()",
         "trigger tr_noise is not ours",
     ),
-    "foreign key": ("CREATE TABLE other (id bigint PRIMARY KEY); ALTER TABLE {t} ADD CONSTRAINT fk_other FOREIGN KEY (id) REFERENCES other", "foreign key fk_other"),
+    "foreign key": (
+        "CREATE TABLE other (id bigint PRIMARY KEY); ALTER TABLE {t} ADD CONSTRAINT fk_other FOREIGN KEY (id) REFERENCES other",
+        "foreign key fk_other",
+    ),
     "referenced": ("CREATE TABLE child (id bigint, CONSTRAINT fk_child FOREIGN KEY (id) REFERENCES {t})", "foreign key fk_child"),
     "check": ("ALTER TABLE {t} ADD CONSTRAINT ck_qty CHECK (qty > 0)", "check constraint ck_qty"),
     "no key index": ("ALTER TABLE {t} DROP CONSTRAINT pk_orders", "no unique index covers exactly the key"),
@@ -125,7 +128,12 @@ def test_a_unique_index_filtered_on_something_else_is_refused(world: World) -> N
 
 def test_text_key_collation(worlds: Setup, embedded_only: None) -> None:
     """A text key with another collation is refused: two keys could become one."""
-    world = worlds("CREATE TABLE orders (code varchar(10) PRIMARY KEY)", "INSERT INTO orders VALUES ('a')", key=("code",), reconciliation=MODES["timestamp_only"])
+    world = worlds(
+        "CREATE TABLE orders (code varchar(10) PRIMARY KEY)",
+        "INSERT INTO orders VALUES ('a')",
+        key=("code",),
+        reconciliation=MODES["timestamp_only"],
+    )
     world.target.run(f'ALTER TABLE {world.target_name} ALTER COLUMN code TYPE text COLLATE "default"')
     error = refused(world)
     assert error.code == "DPONE_TARGET_UNSUPPORTED"
@@ -157,7 +165,10 @@ CATALOG = {
     "nullable": ("ALTER TABLE {s}.dpone_source_state ALTER COLUMN revision DROP NOT NULL", "column revision"),
     "no trigger": ("DROP TRIGGER tr_dpone_commit_receipt_immutable ON {s}.dpone_commit_receipt", "immutability trigger"),
     "no active-owner index": ("DROP INDEX {s}.ux_dpone_source_state_active_owner", "unique filtered index"),
-    "no invocation constraint": ("ALTER TABLE {s}.dpone_commit_receipt DROP CONSTRAINT uq_dpone_commit_receipt_invocation_digest", "invocation_digest"),
+    "no invocation constraint": (
+        "ALTER TABLE {s}.dpone_commit_receipt DROP CONSTRAINT uq_dpone_commit_receipt_invocation_digest",
+        "invocation_digest",
+    ),
     "other trigger": (
         "DROP TRIGGER tr_dpone_commit_receipt_immutable ON {s}.dpone_commit_receipt;"
         "CREATE FUNCTION {s}.noise() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"

@@ -43,7 +43,11 @@ def world(worlds: Setup) -> World:
     columns = ", ".join(f"c{n} {kind}" for n, (kind, _, _) in enumerate(PAIRS.values()))
     values = ", ".join(before for _, before, _ in PAIRS.values())
     ids = ", ".join(f"({n}, {values})" for n in range(len(PAIRS)))
-    return worlds(f"CREATE TABLE orders (id bigint PRIMARY KEY, {columns})", f"INSERT INTO orders VALUES {ids}", reconciliation=MODES["timestamp_only"])
+    return worlds(
+        f"CREATE TABLE orders (id bigint PRIMARY KEY, {columns})",
+        f"INSERT INTO orders VALUES {ids}",
+        reconciliation=MODES["timestamp_only"],
+    )
 
 
 def test_every_difference_to_the_byte_is_an_update(world: World) -> None:
@@ -57,7 +61,10 @@ def test_every_difference_to_the_byte_is_an_update(world: World) -> None:
     missed = [name for number, name in enumerate(PAIRS) if number not in updated]
     assert missed == []
     assert (receipt.counts.updated, receipt.counts.unchanged) == (len(PAIRS), 0)
-    as_carried = [f"{name}::text" if kind == "json" else name for name, kind in zip(columns, ("id", *[kind for kind, _, _ in PAIRS.values()]), strict=True)]
+    as_carried = [
+        f"{name}::text" if kind == "json" else name
+        for name, kind in zip(columns, ("id", *[kind for kind, _, _ in PAIRS.values()]), strict=True)
+    ]
     assert _binary(world.source_rows(as_carried)) == _binary(world.target_rows(columns))
 
 
@@ -101,14 +108,20 @@ def test_composite_key_of_every_key_type(worlds: Setup) -> None:
     """bigint, text, uuid, date and timestamp together: rows that share all parts but one stay apart."""
     world = worlds(
         "CREATE TABLE orders (a bigint, b varchar(5), c uuid, d date, e timestamp, qty integer, PRIMARY KEY (a, b, c, d, e))",
-        "INSERT INTO orders SELECT a, b, ('00000000-0000-4000-8000-00000000000' || c)::uuid, date '2024-01-01' + d, timestamp '2024-01-01' + e"
-        " * interval '1 microsecond', 1 FROM generate_series(1, 2) a, unnest(ARRAY['x', 'X']) b, generate_series(1, 2) c, generate_series(1, 2) d,"
+        "INSERT INTO orders SELECT a, b, ('00000000-0000-4000-8000-00000000000' || c)::uuid, date '2024-01-01' + d,"
+        " timestamp '2024-01-01' + e * interval '1 microsecond', 1"
+        " FROM generate_series(1, 2) a, unnest(ARRAY['x', 'X']) b, generate_series(1, 2) c,"
+        " generate_series(1, 2) d,"
         " generate_series(1, 2) e",
-        key=("b", "a", "e", "d", "c"), reconciliation=MODES["hard_delete"],
+        key=("b", "a", "e", "d", "c"),
+        reconciliation=MODES["hard_delete"],
     )
     columns = ("a", "b", "c", "d", "e", "qty")
     assert world.run().receipt.counts.inserted == 32
-    world.source.run("DELETE FROM orders WHERE a = 1 AND b = 'x' AND e > timestamp '2024-01-01 00:00:00.000001'", "UPDATE orders SET qty = 2 WHERE b = 'X' AND a = 2")
+    world.source.run(
+        "DELETE FROM orders WHERE a = 1 AND b = 'x' AND e > timestamp '2024-01-01 00:00:00.000001'",
+        "UPDATE orders SET qty = 2 WHERE b = 'X' AND a = 2",
+    )
     receipt = world.run().receipt
     assert (receipt.counts.hard_deleted, receipt.counts.updated) == (4, 8)
     assert world.source_rows(columns) == world.target_rows(columns)
@@ -118,8 +131,10 @@ def test_composite_key_of_every_key_type(worlds: Setup) -> None:
 def test_all_key_table(worlds: Setup, mode: str) -> None:
     """A table of key columns only has nothing to update; insert, delete and reactivate work."""
     world = worlds(
-        "CREATE TABLE orders (a integer, b varchar(5), PRIMARY KEY (a, b))", "INSERT INTO orders VALUES (1, 'a'), (1, 'b'), (2, 'a')",
-        key=("a", "b"), reconciliation=MODES[mode],
+        "CREATE TABLE orders (a integer, b varchar(5), PRIMARY KEY (a, b))",
+        "INSERT INTO orders VALUES (1, 'a'), (1, 'b'), (2, 'a')",
+        key=("a", "b"),
+        reconciliation=MODES[mode],
     )
     world.run()
     world.source.run("DELETE FROM orders WHERE b = 'b'", "INSERT INTO orders VALUES (3, 'c')")
@@ -133,7 +148,27 @@ def test_all_key_table(worlds: Setup, mode: str) -> None:
 
 def test_text_survives_as_it_is(worlds: Setup) -> None:
     """NULL, '', tab, newline, quotes, backslashes, emoji and other planes arrive as they were."""
-    texts: list[Any] = [None, "", "\t", "\n", "\r\n", "\\", "\\N", "\\x01", "'", '"', ",", "😀", "👨‍👩‍👧", "\U0010ffff", "\u0001", " ", "a" * 5000, "NULL", "—"]
+    texts: list[Any] = [
+        None,
+        "",
+        "\t",
+        "\n",
+        "\r\n",
+        "\\",
+        "\\N",
+        "\\x01",
+        "'",
+        '"',
+        ",",
+        "😀",
+        "👨‍👩‍👧",
+        "\U0010ffff",
+        "\u0001",
+        " ",
+        "a" * 5000,
+        "NULL",
+        "—",
+    ]
     world = worlds("CREATE TABLE orders (id bigint PRIMARY KEY, note text)", reconciliation=MODES["timestamp_only"])
     with world.source.connect() as owner:
         owner.cursor().executemany("INSERT INTO orders VALUES (%s, %s)", list(enumerate(texts)))
@@ -143,7 +178,12 @@ def test_text_survives_as_it_is(worlds: Setup) -> None:
 
 def test_a_key_with_a_trailing_space_is_refused(worlds: Setup) -> None:
     """SQL Server would take 'a' and 'a ' for one key: refused at baseline and later, and nothing changes."""
-    world = worlds("CREATE TABLE orders (code varchar(5) PRIMARY KEY, qty integer)", "INSERT INTO orders VALUES ('a', 1)", key=("code",), reconciliation=MODES["timestamp_only"])
+    world = worlds(
+        "CREATE TABLE orders (code varchar(5) PRIMARY KEY, qty integer)",
+        "INSERT INTO orders VALUES ('a', 1)",
+        key=("code",),
+        reconciliation=MODES["timestamp_only"],
+    )
     world.run()
     world.source.run("INSERT INTO orders VALUES ('a ', 2)")
     before = world.target_rows(("*",))
@@ -158,7 +198,9 @@ def test_a_key_with_a_trailing_space_is_refused(worlds: Setup) -> None:
 def test_a_new_row_takes_over_a_deleted_rows_unique_value(worlds: Setup, mode: str) -> None:
     """Deletes come before inserts: an index that is unique among active rows never sees both."""
     world = worlds(
-        "CREATE TABLE orders (id bigint PRIMARY KEY, email varchar(20) UNIQUE)", "INSERT INTO orders VALUES (1, 'x'), (2, 'y')", reconciliation=MODES[mode]
+        "CREATE TABLE orders (id bigint PRIMARY KEY, email varchar(20) UNIQUE)",
+        "INSERT INTO orders VALUES (1, 'x'), (2, 'y')",
+        reconciliation=MODES[mode],
     )
     active = " WHERE __dpone__deleted_at IS NULL" if mode == "timestamp_only" else " WHERE email IS NOT NULL"
     world.target.run(f"CREATE UNIQUE INDEX ux_email ON {world.target_name} (email){active}")
@@ -171,7 +213,11 @@ def test_a_new_row_takes_over_a_deleted_rows_unique_value(worlds: Setup, mode: s
 
 def test_two_rows_swap_a_unique_value(worlds: Setup) -> None:
     """An exchange of unique values between two active rows is one set-wise update."""
-    world = worlds("CREATE TABLE orders (id bigint PRIMARY KEY, email varchar(20))", "INSERT INTO orders VALUES (1, 'x'), (2, 'y')", reconciliation=MODES["timestamp_only"])
+    world = worlds(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, email varchar(20))",
+        "INSERT INTO orders VALUES (1, 'x'), (2, 'y')",
+        reconciliation=MODES["timestamp_only"],
+    )
     world.run()
     world.source.run("UPDATE orders SET email = CASE email WHEN 'x' THEN 'y' ELSE 'x' END")
     assert world.run().receipt.counts.updated == 2

@@ -22,7 +22,8 @@ COLUMNS = ("id", "qty", "note")
 def world(worlds: Setup) -> World:
     """A hundred rows, past the baseline, with changes pending."""
     world = worlds(
-        "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer, note text, price numeric(10,2), at timestamptz, u uuid, ok boolean, d double precision)",
+        "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer, note text, price numeric(10,2), at timestamptz, u uuid,"
+        " ok boolean, d double precision)",
         "INSERT INTO orders SELECT g, g, 'note ' || g, g, now(), gen_random_uuid(), true, g FROM generate_series(1, 100) g",
         reconciliation=MODES["timestamp_only"],
     )
@@ -102,7 +103,8 @@ ALTERATIONS = {
     "key": "UPDATE {t} SET id = 1000 WHERE id = 7",
     "lost row": "DELETE FROM {t} WHERE id = 8",
     "row twice": "INSERT INTO {t} SELECT * FROM {t} WHERE id = 9",
-    "row replaced": "INSERT INTO {t} SELECT * FROM {t} WHERE id = 9; DELETE FROM {t} WHERE ctid = (SELECT min(ctid) FROM {t} WHERE id = 10)",
+    "row replaced": "INSERT INTO {t} SELECT * FROM {t} WHERE id = 9;"
+    " DELETE FROM {t} WHERE ctid = (SELECT min(ctid) FROM {t} WHERE id = 10)",
 }
 
 
@@ -230,7 +232,8 @@ def _steps(cancel: Cancellation) -> int:
 def test_a_connection_killed_while_rows_are_loaded(worlds: Setup, embedded_only: None) -> None:
     """The bulk loader's own connection ends between two batches: typed and retryable, and the retry is exact."""
     world = worlds(
-        "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer, note text)", "INSERT INTO orders SELECT g, g, repeat('x', 200) FROM generate_series(1, 200000) g",
+        "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer, note text)",
+        "INSERT INTO orders SELECT g, g, repeat('x', 200) FROM generate_series(1, 200000) g",
         reconciliation=MODES["timestamp_only"],
     )
 

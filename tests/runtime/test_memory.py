@@ -1,0 +1,64 @@
+"""Memory stays flat in the size of the table: a baseline needs less than 300 MiB above the idle process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.children import CONTEXT, Job, start
+from tests.world import MODES, Setup, World
+
+LIMIT = 300 * 1024 * 1024
+
+
+def _resident() -> tuple[int, int]:
+    """Resident and greatest resident bytes of this process."""
+    with open("/proc/self/status") as status:
+        found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in status if line.startswith(("VmRSS", "VmHWM"))}
+    return found["VmRSS"], found["VmHWM"]
+
+
+def _measured(small: Job, big: Job, answers: Any) -> None:
+    """Warm up on a small table, then run; answer with rows and bytes above idle."""
+    small.run()
+    with open("/proc/self/clear_refs", "w") as reset:
+        reset.write("5")  # the greatest resident size starts anew
+    idle, _ = _resident()
+    outcome = big.run()
+    answers.put((outcome.receipt.counts.inserted, _resident()[1] - idle))
+
+
+def _above_idle(worlds: Setup, rows: int) -> int:
+    def world(count: int) -> World:
+        return worlds(
+            "CREATE TABLE orders (id bigint PRIMARY KEY, a integer, b integer, c numeric(12,2), d double precision, e text, f text,"
+            " g varchar(30), h date,"
+            " i timestamp, j timestamptz, k boolean, l uuid, m bytea, n smallint, o real, p text, q bigint, r numeric(20,4), s time)",
+            "INSERT INTO orders SELECT g, g, g % 7, g * 1.01, g / 3.0, 'text of row ' || g,"
+            " md5(g::text), 'c' || g, date '2024-01-01' + g % 300, now(), now(),"
+            " g % 2 = 0, '00000000-0000-4000-8000-000000000000',"
+            " decode(md5(g::text), 'hex'), g % 100, g, repeat('x', 40), g * 1000, g * 0.0001, '12:00:00'"
+            f" FROM generate_series(1, {count}) g",
+            reconciliation=MODES["timestamp_only"],
+        )
+
+    answers = CONTEXT.Queue()
+    child = start(_measured, Job.of(world(1000), "small"), Job.of(world(rows), "big"), answers)
+    inserted, above = answers.get(timeout=1500)
+    child.join(30)
+    assert inserted == rows
+    print(f"memory: {rows} rows x 20 columns, {above / 2**20:.0f} MiB above idle")
+    return int(above)
+
+
+def test_a_baseline_of_150_thousand_rows(worlds: Setup, embedded_only: None) -> None:
+    """A bounded sample of the claim."""
+    assert _above_idle(worlds, 150_000) < LIMIT
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_a_baseline_of_2_million_rows(worlds: Setup, embedded_only: None) -> None:
+    """2M rows × 20 columns."""
+    assert _above_idle(worlds, 2_000_000) < LIMIT
