@@ -36,11 +36,11 @@ $(BIN)/uv:
 
 # the stamps make a second call immediate; a change of pyproject.toml installs again
 $(VENV)/.demo: pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[demo]'
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[test]'
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[test]'
 	@touch $@ $(VENV)/.demo
 
 clean:

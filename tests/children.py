@@ -18,6 +18,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.reconcile import reconcile
+from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.world import World
 
@@ -32,17 +33,18 @@ class Job:
     known: Mapping[str, Endpoint]
     run_id: str
     serial: int = 1
+    repair: RepairSelection | None = None
 
     @classmethod
-    def of(cls, world: World, run_id: str) -> Job:
-        return cls(world.route(), {"src": world.source.endpoint(), "dwh": world.target.endpoint()}, run_id, world.serial)
+    def of(cls, world: World, run_id: str, *, repair: RepairSelection | None = None) -> Job:
+        return cls(world.route(), {"src": world.source.endpoint(), "dwh": world.target.endpoint()}, run_id, world.serial, repair)
 
     def endpoints(self, entry: str, *, conn_id: str) -> Endpoint:
         return self.known[entry]
 
     def run(self, **kw: Any) -> Any:
         invocation = Invocation(process=self.route.process, run_id=self.run_id)
-        return reconcile(self.route, invocation, endpoints=self.endpoints, registry_serial=self.serial, **kw)
+        return reconcile(self.route, invocation, endpoints=self.endpoints, registry_serial=self.serial, repair=self.repair, **kw)
 
 
 def start(target: Any, *arguments: Any) -> ForkServerProcess:

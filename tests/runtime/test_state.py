@@ -87,30 +87,20 @@ def test_a_committed_invocation_stays_committed(world: World) -> None:
     def status() -> list[tuple[Any, ...]]:
         return [tuple(row) for row in world.target.rows(f"SELECT status, last_error_code FROM {world.state_name('dpone_run_state')}")]
 
-    world.run("r1")
-    world.run("r1")
-    assert status() == [("committed", None)]
-    world.target.run(f"UPDATE {world.state_name('dpone_run_state')} SET status = 'gone', run_id = 'r0', invocation_digest = state_key")
-    late = during("stage.statistics" if world.target.kind == "embedded" else "stage.index", lambda: world.run("r2"))
+    def the_other_attempt_wins() -> None:
+        world.run("r1")
+        raise XminError("mssql_transaction.lock_timeout", "A fault was injected here.")
 
-    def fail(event: Event) -> None:
-        if event.phase == "after" and event.label == "invocation.close":
-            OBSERVERS.remove(fail)
-            raise_at_lock.append(True)
-        elif event.phase == "before" and event.label == "lock.application" and raise_at_lock:
-            raise XminError("mssql_transaction.lock_timeout", "A fault was injected here.")
-
-    raise_at_lock: list[bool] = []
-    OBSERVERS.append(late)
-    OBSERVERS.append(fail)
+    observer = during("stage.prove", the_other_attempt_wins)
+    OBSERVERS.append(observer)
     try:
         with pytest.raises(XminError):
-            world.run("r2")
+            world.run("r1")
     finally:
-        OBSERVERS.remove(late)
-        if fail in OBSERVERS:
-            OBSERVERS.remove(fail)
-    assert ("committed", None) in status()
+        OBSERVERS.remove(observer)
+    assert status() == [("committed", None)]
+    assert world.run("r1").status == "replayed"
+    assert status() == [("committed", None)]
 
 
 def test_the_same_run_id_of_another_process_or_partition_is_another_invocation(world: World) -> None:

@@ -206,9 +206,7 @@ def test_a_unicode_look_alike_is_no_alias(world: World) -> None:
 def test_a_state_entry_with_another_login(world: World) -> None:
     """Target and state sessions must act as one principal: one transaction holds both."""
     with world.target.cluster.connect(world.target.database) as owner:
-        owner.execute(
-            "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'other_writer') THEN CREATE ROLE other_writer LOGIN; END IF; END $$"
-        )
+        owner.execute("DO $$ BEGIN CREATE ROLE other_writer LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
     document = world.registry().model_dump(mode="json", by_alias=True, exclude_unset=True)
     document["connections"]["gov"] = document["connections"]["dwh"]
     world._registry = RegistryDocument.model_validate(document)
@@ -364,8 +362,12 @@ def test_rotation_of_the_target_authority(world: World) -> None:
 def test_rotation_of_the_source_authority(world: World) -> None:
     """The source table is created anew: refused until its OID is signed; then the payload is full and xmin may even fall."""
     world.run("one")
-    world.source.run("ALTER TABLE orders RENAME TO kept", "CREATE TABLE orders (LIKE kept INCLUDING ALL)", "INSERT INTO orders SELECT * FROM kept",
-                     "GRANT SELECT ON orders TO dpone_reader")  # fmt: skip
+    world.source.run(
+        "ALTER TABLE orders RENAME TO kept",
+        "CREATE TABLE orders (LIKE kept INCLUDING ALL)",
+        "INSERT INTO orders SELECT * FROM kept",
+        "GRANT SELECT ON orders TO dpone_reader",
+    )
     with pytest.raises(XminError) as caught:
         world.run()
     assert caught.value.code == "postgres_source_authority.relation_mismatch"

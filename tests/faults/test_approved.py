@@ -1,0 +1,105 @@
+"""Faults in an approved run: the approval is unconsumed, or its consumption and the receipt are there together; a retry is exact."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from airflow_dpone_xmin.runtime.evidence import Outcome
+from airflow_dpone_xmin.target.repair import RepairSelection
+from tests.approvals import Owner, refused
+from tests.children import Job, start
+from tests.faults.matrix import RUN_ID, Boundary, Kind, Matrix, Position, run_and_die, sample
+from tests.world import Setup, World
+
+UNSIGNED = RepairSelection("fix", None)  # plain data, so that it crosses into a child; signatures have tests of their own
+
+
+@dataclass
+class ApprovedWorld(World):
+    """A world whose run under test selects its approval."""
+
+    def run(self, run_id: str | None = None, **kw: Any) -> Outcome:
+        return super().run(run_id, **({"repair": UNSIGNED} if run_id == RUN_ID else {}), **kw)
+
+
+@dataclass
+class ApprovedMatrix(Matrix):
+    """The position includes the consumption."""
+
+    def position(self, name: str = "") -> Position:
+        found = super().position(name)
+        rows = self.world.target.rows(f"SELECT authority_id, receipt_id FROM {self.world.state_name('dpone_repair_authority_consumption')}")
+        return replace(found, head=(*found.head, *[tuple(row) for row in rows]))
+
+    def is_new(self, position: Position) -> bool:
+        if len(position.head) != 2 or position.head[1] != ("fix", position.receipts[-1][3]):
+            return False
+        return super().is_new(replace(position, head=position.head[:1]))
+
+    def _in_child(self, boundary: Boundary) -> None:
+        child = start(run_and_die, Job.of(self.world, RUN_ID, repair=UNSIGNED), boundary)
+        child.join(60)
+        assert child.exitcode == -signal.SIGKILL, f"{boundary} was not hit: exit code {child.exitcode}"
+
+
+@pytest.fixture
+def matrix(worlds: Setup, embedded_only: None, tmp_path: Path) -> Iterator[ApprovedMatrix]:
+    """A guard stopped three of eight deletes; the approval is in place."""
+    made = worlds(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, code varchar(10) NOT NULL, qty integer, note text)",
+        "INSERT INTO orders SELECT g, 'c' || g, g, 'note ' || g FROM generate_series(1, 8) g",
+        reconciliation={"guards": {"max_delete_ratio": 0.05}},
+    )
+    made.run()
+    made.source.run(
+        "DELETE FROM orders WHERE id <= 3", "UPDATE orders SET qty = 0 WHERE id = 4", "INSERT INTO orders VALUES (9, 'new', 9, '')"
+    )
+    refused(made, "guard.deletes_exceeded", RUN_ID)
+    owner = Owner(tmp_path)
+    owner.admit(made, RUN_ID)
+    world = ApprovedWorld(**{name: getattr(made, name) for name in World.__dataclass_fields__})
+    matrix = ApprovedMatrix(world)
+    matrix.prepare()
+    yield matrix
+    matrix.drop()
+
+
+def attempt_all(matrix: ApprovedMatrix, kind: Kind, states: list[Boundary]) -> None:
+    for boundary in states:
+        matrix.attempt(boundary, kind)
+    print(f"approved run, {kind}: {matrix.states[kind]} states; divergent states: {len(matrix.divergent)}")
+    assert states, "no boundary was found"
+    assert matrix.divergent == []
+
+
+def from_the_lock_on(boundaries: list[Boundary]) -> list[Boundary]:
+    """What an approval adds to a run happens in the finalizer: the boundaries from its second admission to the end, thinned as ever."""
+    first = next(number for number, b in enumerate(boundaries) if b.label == "repair.find" and b.nth == 2)
+    return boundaries[first:]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["raised", "session", "process", "lost_ack"])
+def test_approved_run(matrix: ApprovedMatrix, kind: Kind) -> None:
+    """Errors, ended sessions, killed processes and lost acknowledgements around the approved commit."""
+    inside = from_the_lock_on(matrix.boundaries)
+    assert {"repair.consume", "receipt.insert", "transaction.commit"} <= {b.label for b in inside}
+    chosen = [b for b in sample(matrix.boundaries, kind) if b in inside]
+    if kind in ("session", "process"):
+        chosen += [b for b in inside if b.label in ("repair.consume", "repair.consumed") and b not in chosen]
+    attempt_all(matrix, kind, chosen)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_every_boundary_of_an_approved_run(matrix: ApprovedMatrix, kind: Kind) -> None:
+    attempt_all(
+        matrix, kind, [b for b in matrix.boundaries if kind != "lost_ack" or (b.label == "transaction.commit" and b.phase == "after")]
+    )
