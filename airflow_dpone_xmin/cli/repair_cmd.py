@@ -28,6 +28,7 @@ def propose(
     reason: Annotated[str, typer.Option("--reason", help="Why this is right; kept with the approval.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the document is written.")],
     table: TableOption = None,
+    map_index: Annotated[int, typer.Option("--map-index", min=-1, help="Index of a mapped task of a scheduler.")] = -1,
     valid_for: Annotated[str, typer.Option("--valid-for", help="Validity, for example 12h or 3d.")] = "24h",
     full_baseline: Annotated[bool, typer.Option("--full-baseline", help="Allow a full payload over an unknown target.")] = False,
     max_delete_rows: Annotated[int | None, typer.Option("--max-delete-rows", min=0, help="Default: what the run observed.")] = None,
@@ -43,6 +44,7 @@ def propose(
         route,
         endpoints=context.endpoints,
         run_id=run_id,
+        map_index=map_index,
         authority_id=authority_id,
         reason=reason,
         valid_for=_duration(valid_for),
@@ -114,9 +116,15 @@ def show(
 ) -> None:
     """Show one approval and whether it can still be used."""
     from airflow_dpone_xmin.cli.output import print_facts
-    from airflow_dpone_xmin.runtime.repair import authority_documents
+    from airflow_dpone_xmin.runtime.approvals import authority_status
+    from airflow_dpone_xmin.runtime.repair import authority_documents, select_repair
 
-    document = authority_documents(load_route(context, manifest, table), endpoints=context.endpoints, ref=ref)[0]
+    route = load_route(context, manifest, table)
+    document = authority_documents(route, endpoints=context.endpoints, ref=ref)[0]
+    repair = select_repair(ref, registry=context.registry.document, trusted_keys=context.settings.trusted_keys)
+    if repair is not None:
+        status = authority_status(route, endpoints=context.endpoints, repair=repair)
+        document |= {"usable": status.ready, "reason": status.reason, "message": status.message}
     context.output.result(document, lambda console: print_facts(console, document, title=ref))
 
 

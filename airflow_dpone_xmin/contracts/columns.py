@@ -42,6 +42,8 @@ class SourceColumn:
     :param typmod: ``atttypmod``, -1 when absent.
     :param nullable: False only with a NOT NULL constraint.
     :param is_array: whether the type is an array.
+    :param element: (schema, typname, typtype) of what an array or a domain is made of in the end; None for any other type.
+    :param deterministic: False when its collation calls different texts equal.
     """
 
     name: str
@@ -53,6 +55,8 @@ class SourceColumn:
     typmod: int
     nullable: bool
     is_array: bool = False
+    element: tuple[str, str, str] | None = None
+    deterministic: bool = True
 
 
 @dataclass(frozen=True, slots=True)

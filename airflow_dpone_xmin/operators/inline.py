@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal
 
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -11,9 +12,42 @@ from airflow_dpone_xmin.contracts.errors import XminError
 InlineDeleteMode = Literal["timestamp_only", "timestamp_and_flag", "flag_only", "hard_delete"]
 
 
+def authored_manifest(
+    manifest: str | Path | Mapping[str, Any] | None,
+    *,
+    default_process: str | None,
+    process: str | None,
+    source_table: str | None,
+    target_table: str | None,
+    unique_key: str | Sequence[str] | None,
+    source_conn: str | None,
+    target_conn: str | None,
+    **options: Any,
+) -> str | Mapping[str, Any]:
+    """The manifest of a task: the given one, or what its inline parameters stand for.
+
+    :param default_process: name of an inline route that has none of its own; None demands one.
+    :param options: the other parameters of :func:`inline_manifest`.
+    :raises XminError: ``DPONE_MANIFEST_INVALID`` when both or neither are given.
+    """
+    if manifest is not None:
+        if any(value is not None for value in (process, source_table, target_table, unique_key, source_conn, target_conn)):
+            raise XminError("DPONE_MANIFEST_INVALID", "`manifest` and inline parameters exclude each other.", hint="Pass one of the two.")
+        return str(manifest) if isinstance(manifest, Path) else manifest
+    return inline_manifest(
+        process=process or default_process,
+        source_table=source_table,
+        target_table=target_table,
+        unique_key=unique_key,
+        source_conn=source_conn,
+        target_conn=target_conn,
+        **options,
+    )
+
+
 def inline_manifest(
     *,
-    process: str,
+    process: str | None,
     source_table: str | None,
     target_table: str | None,
     unique_key: str | Sequence[str] | None,
@@ -30,7 +64,13 @@ def inline_manifest(
 
     :raises XminError: ``DPONE_MANIFEST_INVALID``, naming the parameters that are missing.
     """
-    needed = {"source_table": source_table, "unique_key": unique_key, "source_conn": source_conn, "target_conn": target_conn}
+    needed = {
+        "process": process,
+        "source_table": source_table,
+        "unique_key": unique_key,
+        "source_conn": source_conn,
+        "target_conn": target_conn,
+    }
     missing = [name for name, value in needed.items() if not value]
     if missing or source_table is None:
         raise XminError(

@@ -5,10 +5,9 @@ Imported by every DAG file: Airflow's SDK and contracts at module level, everyth
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +19,9 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
-from airflow_dpone_xmin.operators.inline import InlineDeleteMode, inline_manifest
+from airflow_dpone_xmin.operators.inline import InlineDeleteMode, authored_manifest
+from airflow_dpone_xmin.operators.selection import authority_ref, manifest_source, select
+from airflow_dpone_xmin.operators.stop import approval_request, without_command
 from airflow_dpone_xmin.operators.worker import CancellableWork
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class XminReconcileOperator(BaseOperator):
     :param delete_mode: how a row that is gone from the source is marked; None never deletes.
     :param max_delete_ratio: largest share of active rows that one run may delete, 0 to 1; None for no limit.
     :param max_delete_rows: largest number of rows that one run may delete; None for no limit.
+    :param repair_authority_ref: id of the one-shot approval of an exceptional run. Templated; ``""``, ``"None"`` and None name nothing,
+        as an absent parameter of the run may render.
     :param kwargs: of ``BaseOperator``. ``retries`` may be 0 to 3: the receipt fences them.
     :returns: the evidence summary (see :func:`~airflow_dpone_xmin.operators.summary.evidence_summary`) as XCom.
     :raises XminError: ``DPONE_AIRFLOW_RETRIES_REQUIRE_TARGET_FENCE`` and ``DPONE_MANIFEST_INVALID`` while the DAG is parsed.
@@ -66,7 +69,7 @@ class XminReconcileOperator(BaseOperator):
         starts over.
     """
 
-    template_fields: Sequence[str] = ("manifest", "table")
+    template_fields: Sequence[str] = ("manifest", "table", "repair_authority_ref")
     ui_color = "#e8f1f8"
 
     def __init__(
@@ -86,39 +89,38 @@ class XminReconcileOperator(BaseOperator):
         delete_mode: InlineDeleteMode | None = "timestamp_only",
         max_delete_ratio: float | Decimal | str | None = 0.05,
         max_delete_rows: int | None = 100_000,
+        repair_authority_ref: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         require_fenced_retries(self.retries)
-        if manifest is None:
-            manifest = inline_manifest(
-                process=process or f"{self.dag_id}.{self.task_id}",
-                source_table=source_table,
-                target_table=target_table,
-                unique_key=unique_key,
-                source_conn=source_conn,
-                target_conn=target_conn,
-                target_type=target_type,
-                state_conn=state_conn,
-                state_schema=state_schema,
-                delete_mode=delete_mode,
-                max_delete_ratio=max_delete_ratio,
-                max_delete_rows=max_delete_rows,
-            )
-        elif any(value is not None for value in (process, source_table, target_table, unique_key, source_conn, target_conn)):
-            raise XminError("DPONE_MANIFEST_INVALID", "`manifest` and inline parameters exclude each other.", hint="Pass one of the two.")
-        self.manifest = str(manifest) if isinstance(manifest, Path) else manifest
+        self.manifest = authored_manifest(
+            manifest,
+            default_process=f"{self.dag_id}.{self.task_id}",
+            process=process,
+            source_table=source_table,
+            target_table=target_table,
+            unique_key=unique_key,
+            source_conn=source_conn,
+            target_conn=target_conn,
+            target_type=target_type,
+            state_conn=state_conn,
+            state_schema=state_schema,
+            delete_mode=delete_mode,
+            max_delete_ratio=max_delete_ratio,
+            max_delete_rows=max_delete_rows,
+        )
         self.table = table
+        self.repair_authority_ref = repair_authority_ref
         self._work: CancellableWork[Outcome] | None = None
+        self._invocation: Invocation | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run one attempt of this DAG run."""
         try:
             return self._execute(context)
         except XminError as error:
-            if error.details:
-                log.error("%s details: %s", error.code, json.dumps(error.details, default=str))
-            raise to_airflow(error) from None
+            raise to_airflow(self._logged(error)) from None
         except Exception as fault:  # its text may quote what a driver was given
             raise to_airflow(unexpected(fault)) from None
 
@@ -135,39 +137,38 @@ class XminReconcileOperator(BaseOperator):
         from airflow_dpone_xmin.operators.summary import evidence_summary
         from airflow_dpone_xmin.runtime.reconcile import reconcile
 
-        route, serial = self._route()
+        selected = select(manifest_source(self, self.manifest), table=self.table)
+        route, ref = selected.route, authority_ref(self.repair_authority_ref)
         require_fenced_retries(self.retries, fenced=route.execution != "initial")
-        invocation = Invocation(process=route.process, run_id=str(context["run_id"]), map_index=_map_index(context))
-        endpoints, cancel = resolve_endpoints(route), Cancellation()
-        _announce(route, invocation)
-        self._work = CancellableWork(
-            lambda: reconcile(route, invocation, endpoints=endpoints, registry_serial=serial, progress=_log_progress, cancel=cancel),
+        self._invocation = Invocation(process=route.process, run_id=str(context["run_id"]), map_index=_map_index(context))
+        _announce(route, self._invocation, ref=ref)
+        cancel = Cancellation()
+        call = functools.partial(
+            reconcile,
+            route,
+            self._invocation,
+            endpoints=resolve_endpoints(route),
+            registry_serial=selected.registry.serial,
+            repair=selected.repair(ref),
+            progress=_log_progress,
             cancel=cancel,
-            grace=KILL_GRACE_SECONDS,
         )
+        self._work = CancellableWork(call, cancel=cancel, grace=KILL_GRACE_SECONDS)
         outcome = self._work.wait()
         _conclude(outcome)
         return evidence_summary(route, outcome)
 
-    def _route(self) -> tuple[Route, int]:
-        """The one route under the verified registry, and the registry's serial."""
-        from airflow_dpone_xmin.policy.route import resolve_routes, select_route
-        from airflow_dpone_xmin.registry.load import load_registry
-        from airflow_dpone_xmin.runtime.manifests import load_manifest
-        from airflow_dpone_xmin.runtime.settings import resolve_settings
-
-        # Airflow's configuration alone: whoever may edit a DAG or a connection may not choose whom to trust.
-        settings = resolve_settings(environ={name: value for name, value in os.environ.items() if name.startswith("AIRFLOW")})
-        registry = load_registry(settings.require_registry(), trusted_keys=settings.trusted_keys, environment=settings.environment)
-        routes = resolve_routes(load_manifest(self._manifest_source()), registry.document)
-        route = select_route(routes, self.table or None)
-        return dataclasses.replace(route, work_dir=route.work_dir or settings.work_dir), registry.serial
-
-    def _manifest_source(self) -> str | Path | Mapping[str, Any]:
-        if not isinstance(self.manifest, str) or Path(self.manifest).is_absolute():
-            return self.manifest
-        folder = self.dag.folder if self.has_dag() else None
-        return Path(folder or ".") / self.manifest
+    def _logged(self, error: XminError) -> XminError:
+        """Log what the exception's text does not hold, once."""
+        request = None
+        if self._invocation is not None:
+            request = approval_request(error, manifest=self.manifest, table=self.table, invocation=self._invocation)
+        if request is not None:
+            log.error("%s", request)
+            return without_command(error)
+        if error.details:
+            log.error("%s details: %s", error.code, json.dumps(error.details, default=str))
+        return error
 
 
 def _map_index(context: Context) -> int:
@@ -176,7 +177,7 @@ def _map_index(context: Context) -> int:
     return -1 if index is None else int(index)
 
 
-def _announce(route: Route, invocation: Invocation) -> None:
+def _announce(route: Route, invocation: Invocation, *, ref: str | None) -> None:
     log.info(
         "%s: %s.%s → %s, run %s%s. Clearing this task keeps its run: it would answer from the receipt. New work needs a new DAG run.",
         route.process,
@@ -186,6 +187,8 @@ def _announce(route: Route, invocation: Invocation) -> None:
         invocation.run_id,
         f" [{invocation.map_index}]" if invocation.map_index >= 0 else "",
     )
+    if ref is not None:
+        log.info("Exceptional run: repair authority %s is selected.", ref)
     for notice in route.notices:
         log.warning("Manifest: %s", notice)
 
@@ -219,5 +222,7 @@ def _conclude(outcome: Outcome) -> None:
         receipt.replay_amplification,
         receipt.receipt_id,
     )
+    if receipt.repair_authority_id is not None:
+        log.info("Repair authority %s is consumed by this receipt.", receipt.repair_authority_id)
     if outcome.cleanup_error is not None:
         log.warning("Committed, but cleaning up failed: %s The next run sweeps it.", outcome.cleanup_error)

@@ -1,4 +1,4 @@
-"""What a task returns: the evidence of its run in a few plain values. No authority, no digest, no secret. Imports runtime."""
+"""What a task returns: the evidence of its run in a few plain values: references, never authority or secrets. Imports runtime."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ def evidence_summary(route: Route, outcome: Outcome) -> dict[str, Any]:
         "revision": receipt.new_revision,
         "checkpoint_xmin": receipt.new_xmin,
         "replay_amplification_xids": receipt.replay_amplification,
+        "repair_authority": None
+        if receipt.repair_authority_id is None
+        else {"id": receipt.repair_authority_id, "digest": (receipt.repair_authority_digest or b"").hex()},
         "detected_at_utc": receipt.detected_at.isoformat(),
         "phases": [dict(phase) for phase in outcome.phases],
         "cleanup_error": outcome.cleanup_error.code if outcome.cleanup_error else None,

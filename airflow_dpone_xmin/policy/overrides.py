@@ -13,7 +13,7 @@ from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family
 from airflow_dpone_xmin.contracts.errors import XminError
 
 _SHAPE = re.compile(r"^\s*([a-z0-9_ ]+?)\s*(?:\(\s*(max|\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*$", re.IGNORECASE)
-_VARCHAR = re.compile(r"^character varying\((\d+)\)$")
+_DECLARED = re.compile(r"^character(?: varying)?\((\d+)\)$")
 _SYNONYMS = {
     "numeric": "decimal",
     "dec": "decimal",
@@ -58,7 +58,7 @@ def _text(plan: ColumnPlan, name: str, first: str | None, second: int | None) ->
     if first == "max":
         return None if plan.key else replace(plan, mssql_type="nvarchar(max)", max_utf16=None)
     units = int(first)
-    length = _VARCHAR.search(plan.source_type)
+    length = _DECLARED.search(plan.source_type)
     declared = None if length is None else int(length[1])
     if not 1 <= units <= 4000 or (declared is not None and units < declared):
         return None

@@ -1,266 +1,245 @@
-"""The type table: how each PostgreSQL type is carried, or why it is refused.
+"""THE type table: what becomes of every PostgreSQL type, decided once.
 
-One row per type decides the family, the wire form, both physical types and whether it may be a key. Pure: imports contracts only.
+A type is carried natively, lands as canonical text under an explicit contract, or is refused; nothing is decided elsewhere and nothing is
+left to a default. ``dpone-xmin types`` prints the table, ``docs/reference/types.md`` is generated from it, and a test walks the live
+catalog of PostgreSQL for a type without a row. ``policy/planning.py`` applies the table to columns. Pure: imports contracts only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NoReturn
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 
-from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, SourceColumn
-from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.policy.overrides import widen
+from airflow_dpone_xmin.contracts.columns import Family, SourceColumn
 
-#: Clustered index key of SQL Server, bytes (reference "Text unique keys").
-MAX_KEY_BYTES = 900
-#: ``nvarchar(n)`` counts UTF-16 code units; over this it must be ``nvarchar(max)``.
-MAX_NVARCHAR = 4000
-MAX_DECIMAL = 38
-RESERVED_PREFIX = "__dpone__"
+
+class Verdict(str, Enum):
+    """What happens to the values of a type."""
+
+    CARRIED = "carried"
+    TEXT = "text contract"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyRule:
+    """How the values of one family travel, for every type of that family.
+
+    :param wire: Arrow type in the artifact.
+    :param guard: what every value must be before anything is staged.
+    :param comparison: when two values count as changed.
+    """
+
+    wire: str
+    guard: str
+    comparison: str
 
 
 @dataclass(frozen=True, slots=True)
 class TypeRule:
-    """How one built-in type is carried.
+    """The decision on one type, or on one kind of types.
 
-    :param key_bytes: width in a SQL Server index key; None when the type cannot be a key, 0 when its length decides.
+    :param family: behaviour on the way; None when refused.
+    :param mssql: type on SQL Server; length, precision and scale come from the declaration.
+    :param embedded: type on the embedded engine.
+    :param key_bytes: width in a SQL Server index key; 0 when the declared length decides, None when the type cannot be a key.
     :param cast: whether the extraction query casts it to text.
+    :param why: reason of a refusal, of the contract, or of a limit.
+    :param volatile: its text follows names in other catalogs, which change without touching the row: every payload is full.
     """
 
-    family: Family
-    mssql: str
-    embedded: str
+    verdict: Verdict
+    family: Family | None = None
+    mssql: str = ""
+    embedded: str = ""
     key_bytes: int | None = None
     cast: bool = False
+    why: str = ""
+    volatile: bool = False
 
 
-#: ``pg_type.typname`` → rule. ``numeric`` and the text types are completed from their typmod.
-RULES: Mapping[str, TypeRule] = {
-    "bool": TypeRule(Family.BOOLEAN, "bit", "boolean"),
-    "int2": TypeRule(Family.SMALLINT, "smallint", "smallint", 2),
-    "int4": TypeRule(Family.INTEGER, "int", "integer", 4),
-    "int8": TypeRule(Family.BIGINT, "bigint", "bigint", 8),
-    "numeric": TypeRule(Family.DECIMAL, "decimal", "numeric", cast=True),
-    "float4": TypeRule(Family.REAL, "real", "real"),
-    "float8": TypeRule(Family.DOUBLE, "float", "double precision"),
-    "text": TypeRule(Family.TEXT, "nvarchar(max)", "text", 0),
-    "varchar": TypeRule(Family.TEXT, "nvarchar(max)", "text", 0),
-    "json": TypeRule(Family.TEXT, "nvarchar(max)", "text", cast=True),
-    "jsonb": TypeRule(Family.TEXT, "nvarchar(max)", "text", cast=True),
-    "uuid": TypeRule(Family.UUID, "uniqueidentifier", "uuid", 16, cast=True),
-    "date": TypeRule(Family.DATE, "date", "date", 3),
-    "time": TypeRule(Family.TIME, "time(6)", "time without time zone"),
-    "timestamp": TypeRule(Family.TIMESTAMP, "datetime2(6)", "timestamp without time zone", 8),
-    "timestamptz": TypeRule(Family.TIMESTAMPTZ, "datetimeoffset(6)", "timestamp with time zone"),
-    "bytea": TypeRule(Family.BINARY, "varbinary(max)", "bytea"),
+_BY_VALUE = "by value"
+FAMILIES: Mapping[Family, FamilyRule] = {
+    Family.BOOLEAN: FamilyRule("bool", "", _BY_VALUE),
+    Family.SMALLINT: FamilyRule("int16", "", _BY_VALUE),
+    Family.INTEGER: FamilyRule("int32", "", _BY_VALUE),
+    Family.BIGINT: FamilyRule("int64", "", _BY_VALUE),
+    Family.DECIMAL: FamilyRule("utf8, staged as decimal128(p,s)", "neither NaN nor ±Infinity", _BY_VALUE),
+    Family.REAL: FamilyRule("float32", "finite; zero or a normal number", "by bits: 0 and -0 differ"),
+    Family.DOUBLE: FamilyRule("float64", "finite; zero or a normal number", "by bits: 0 and -0 differ"),
+    Family.TEXT: FamilyRule(
+        "utf8",
+        "fits the target's UTF-16 units where it is bounded; no trailing space in a key",
+        "by code units and length: case, accents, form and trailing spaces differ",
+    ),
+    Family.UUID: FamilyRule("utf8, 36 characters", "", _BY_VALUE),
+    Family.DATE: FamilyRule("date32", "0001-01-01 to 9999-12-31, not ±infinity", _BY_VALUE),
+    Family.TIME: FamilyRule("time64[us]", "before 24:00:00", _BY_VALUE),
+    Family.TIMESTAMP: FamilyRule("timestamp[us]", "years 1 to 9999, not ±infinity", _BY_VALUE),
+    Family.TIMESTAMPTZ: FamilyRule(
+        "timestamp[us, UTC]", "years 1 to 9999 in UTC, not ±infinity", "by instant and offset; the offset is +00:00"
+    ),
+    Family.BINARY: FamilyRule("binary", "", "by bytes and length: trailing zeros differ"),
 }
 
 
-def plan_column(column: SourceColumn, *, key: bool, text_contract: bool, override: str | None, ordinal: int) -> ColumnPlan:
-    """Decide how *column* is carried.
-
-    :param key: whether it belongs to the unique key.
-    :param text_contract: whether ``schema_contract.columns.<name>.type: string`` authorises PostgreSQL's text form.
-    :param override: ``physical_design.columns.<name>.target_type.mssql``; must hold every value that the column can.
-    :param ordinal: 0-based position in the projection.
-    :raises XminError: ``DPONE_TYPE_UNSUPPORTED``, ``DPONE_TYPE_LOSSY``, ``DPONE_KEY_INVALID`` or ``DPONE_COLUMN_RESERVED``.
-    """
-    if column.name.lower().startswith(RESERVED_PREFIX):
-        raise XminError(
-            "DPONE_COLUMN_RESERVED",
-            f"Column {column.name!r} starts with the reserved {RESERVED_PREFIX!r}.",
-            details={"column": column.name},
-        )
-    rule = None if column.is_array or column.type_kind != "b" or column.type_schema != "pg_catalog" else RULES.get(column.base_type)
-    if key:
-        plan = _plan_key(column, rule, text_contract=text_contract, ordinal=ordinal)
-    elif text_contract:
-        # A text type under a text contract is what it is; anything else lands as canonical text.
-        natural = rule is not None and rule.family is Family.TEXT
-        plan = _plan_value(column, rule, ordinal=ordinal) if natural else _plan_text(column, ordinal=ordinal)
-    else:
-        plan = _plan_value(column, rule, ordinal=ordinal)
-    if override is not None:
-        plan = widen(plan, override)
-    if key and plan.family is Family.TEXT and plan.max_utf16 is None:
-        _refuse_key(column, "unbounded text needs a target type override nvarchar(n)")
-    return plan
+def _carried(family: Family, mssql: str, embedded: str, *, key: int | None = None, cast: bool = False, why: str = "") -> TypeRule:
+    return TypeRule(Verdict.CARRIED, family, mssql, embedded, key_bytes=key, cast=cast, why=why)
 
 
-def plan_columns(
-    columns: Sequence[SourceColumn], *, key: Sequence[str], string_columns: Collection[str] = (), overrides: Mapping[str, str] | None = None
-) -> tuple[ColumnPlan, ...]:
-    """Plan all columns of a relation in source order and check the key as a whole.
-
-    :param key: unique key columns in authored order.
-    :param string_columns: columns authorised as canonical text.
-    :param overrides: column → SQL Server type.
-    :raises XminError: as :func:`plan_column` and :func:`check_key`; ``DPONE_COLUMN_AMBIGUOUS``; ``postgres_source.projection_invalid``
-        when a contract or an override names no column.
-    """
-    overrides = overrides or {}
-    names = [column.name for column in columns]
-    _refuse_case_twins(names)
-    for kind, wanted in (("schema_contract", set(string_columns)), ("physical_design", set(overrides))):
-        unknown = sorted(wanted - set(names))
-        if unknown:
-            raise XminError(
-                "postgres_source.projection_invalid",
-                f"{kind} names {', '.join(map(repr, unknown))}, which the source relation does not have.",
-                details={"columns": unknown},
-            )
-    plans = tuple(
-        plan_column(
-            column,
-            key=column.name in key,
-            text_contract=column.name in string_columns,
-            override=overrides.get(column.name),
-            ordinal=ordinal,
-        )
-        for ordinal, column in enumerate(columns)
-    )
-    check_key(plans, key)
-    return plans
+def _text(why: str, *, volatile: bool = False) -> TypeRule:
+    return TypeRule(Verdict.TEXT, Family.TEXT, "nvarchar(max)", "text", cast=True, why=why, volatile=volatile)
 
 
-def check_key(plans: Sequence[ColumnPlan], key: Sequence[str]) -> int:
-    """Check that *key* names distinct, existing, non-null columns whose total width fits a SQL Server index key.
-
-    :param plans: planned columns of the relation.
-    :param key: key columns in authored order.
-    :returns: width of the key in bytes, two per UTF-16 unit.
-    :raises XminError: ``DPONE_KEY_INVALID``.
-    """
-    by_name = {plan.name: plan for plan in plans}
-    if not key or len(set(key)) != len(key):
-        raise XminError("DPONE_KEY_INVALID", "The unique key is empty or repeats a column.", details={"key": list(key)})
-    for name in key:
-        if name not in by_name:
-            raise XminError("DPONE_KEY_INVALID", f"Key column {name!r} does not exist at the source.", details={"column": name})
-        if by_name[name].nullable:
-            raise XminError(
-                "DPONE_KEY_INVALID",
-                f"Key column {name!r} ({by_name[name].source_type}) may be NULL at the source.",
-                hint="Declare it NOT NULL at the source, or choose another key.",
-                details={"column": name, "type": by_name[name].source_type},
-            )
-    widths = {name: _key_width(by_name[name]) for name in key}
-    total = sum(widths.values())
-    if total > MAX_KEY_BYTES:
-        raise XminError(
-            "DPONE_KEY_INVALID",
-            f"The key takes {total} bytes on SQL Server; an index key holds {MAX_KEY_BYTES}.",
-            details={"bytes": widths, "limit": MAX_KEY_BYTES},
-        )
-    return total
+def _refused(why: str) -> TypeRule:
+    return TypeRule(Verdict.REFUSED, why=why)
 
 
-def _plan_value(column: SourceColumn, rule: TypeRule | None, *, ordinal: int) -> ColumnPlan:
-    if rule is None:
-        _refuse_type(column, "the type is not in the type table")
-    if rule.family is Family.DECIMAL:
-        return _plan_decimal(column, ordinal=ordinal)
-    plan = _base_plan(column, rule, key=False, ordinal=ordinal)
-    length = _varchar_length(column)
-    # Every character may need two UTF-16 units, so that twice the declared length never fails to fit.
-    if length is not None and 2 * length <= MAX_NVARCHAR:
-        return replace(plan, mssql_type=f"nvarchar({2 * length})", max_utf16=2 * length)
-    return plan
+_CARRIED: Mapping[str, TypeRule] = {
+    "bool": _carried(Family.BOOLEAN, "bit", "boolean"),
+    "int2": _carried(Family.SMALLINT, "smallint", "smallint", key=2),
+    "int4": _carried(Family.INTEGER, "int", "integer", key=4),
+    "int8": _carried(Family.BIGINT, "bigint", "bigint", key=8),
+    "numeric": _carried(
+        Family.DECIMAL, "decimal(p,s)", "numeric(p,s)", cast=True, why="without a declared precision, or over 38 digits: text contract"
+    ),
+    "float4": _carried(Family.REAL, "real", "real"),
+    "float8": _carried(Family.DOUBLE, "float", "double precision"),
+    "text": _carried(Family.TEXT, "nvarchar(max)", "text", key=0, why="as a key: needs an override nvarchar(n)"),
+    "varchar": _carried(Family.TEXT, "nvarchar(2n), over 4000: nvarchar(max)", "text", key=0, why="as a key: nvarchar(n)"),
+    "bpchar": _carried(
+        Family.TEXT, "nvarchar(2n), over 4000: nvarchar(max)", "text", why="padded as declared; under a text contract without the padding"
+    ),
+    "json": _carried(Family.TEXT, "nvarchar(max)", "text", cast=True),
+    "jsonb": _carried(Family.TEXT, "nvarchar(max)", "text", cast=True),
+    "uuid": _carried(Family.UUID, "uniqueidentifier", "uuid", key=16, cast=True),
+    "date": _carried(Family.DATE, "date", "date", key=3),
+    "time": _carried(Family.TIME, "time(6)", "time without time zone"),
+    "timestamp": _carried(Family.TIMESTAMP, "datetime2(6)", "timestamp without time zone", key=8),
+    "timestamptz": _carried(Family.TIMESTAMPTZ, "datetimeoffset(6)", "timestamp with time zone"),
+    "bytea": _carried(Family.BINARY, "varbinary(max)", "bytea"),
+}
+_BOUNDS = "a range has no counterpart on SQL Server"
+_SHAPE = "SQL Server's spatial types do not hold every value"
+_NAMES = "the text follows names in other catalogs, so every payload is full"
+_SYSTEM = "an internal number of the server"
+_TEXT: Mapping[str, tuple[str, ...]] = {
+    "no counterpart on SQL Server": ("interval", "timetz", "bit", "varbit", "inet", "cidr", "macaddr", "macaddr8", "tsvector", "tsquery"),
+    "SQL Server's money holds other values, and the text has the format of lc_monetary C": ("money",),
+    "SQL Server's xml normalises documents": ("xml",),
+    "SQL Server has no type for a path expression": ("jsonpath",),
+    _SHAPE: ("point", "line", "lseg", "box", "path", "polygon", "circle"),
+    _BOUNDS: ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"),
+    "a multirange has no counterpart on SQL Server": (
+        "int4multirange",
+        "int8multirange",
+        "nummultirange",
+        "tsmultirange",
+        "tstzmultirange",
+        "datemultirange",
+    ),
+    _SYSTEM: ("oid", "xid", "xid8", "cid", "tid", "pg_lsn", "pg_snapshot", "txid_snapshot"),
+    "a name of the server's catalogs": ("name", "char", "refcursor"),
+}
+_VOLATILE = (
+    "regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc", "regprocedure",
+    "regrole", "regtype", "aclitem",
+)  # fmt: skip
+_REFUSED: Mapping[str, tuple[str, ...]] = {
+    "an internal vector of the catalogs, not application data": ("int2vector", "oidvector"),
+    "an internal statistics or index payload, not application data": (
+        "gtsvector",
+        "pg_brin_bloom_summary",
+        "pg_brin_minmax_multi_summary",
+        "pg_dependencies",
+        "pg_mcv_list",
+        "pg_ndistinct",
+        "pg_node_tree",
+    ),
+}
+
+CANONICAL = _text("")
+"""How a column under a text contract travels, whatever its type."""
+
+TYPES: Mapping[str, TypeRule] = {
+    **_CARRIED,
+    **{name: _text(why) for why, names in _TEXT.items() for name in names},
+    **{name: _text(_NAMES, volatile=True) for name in _VOLATILE},
+    **{name: _refused(why) for why, names in _REFUSED.items() for name in names},
+}
+"""``pg_type.typname`` of ``pg_catalog`` → rule."""
+
+KINDS: Mapping[str, TypeRule] = {
+    "enum": _text("labels may be renamed; a rename makes the next payload full"),
+    "domain": _text("over any type that is not refused; a changed definition makes the next payload full"),
+    "composite": _text("a row has no counterpart on SQL Server"),
+    "array": _text("of any type that is not refused; an array has no counterpart on SQL Server"),
+    "range": _text(_BOUNDS),
+    "multirange": _text("a multirange has no counterpart on SQL Server"),
+    "extension": _text("its output is known to its extension only (citext, hstore, PostGIS …)"),
+    "catalog row": _refused("the row type of a system catalog is not application data"),
+    "pseudo": _refused("a pseudo-type has no values"),
+}
+"""Kinds of types that users define, and the kinds that no column should have."""
+
+_KIND_OF = {"e": "enum", "d": "domain", "c": "composite", "r": "range", "m": "multirange", "p": "pseudo", "b": "extension"}
+_CATALOGS = ("pg_catalog", "information_schema")
 
 
-def _plan_key(column: SourceColumn, rule: TypeRule | None, *, text_contract: bool, ordinal: int) -> ColumnPlan:
-    if rule is None or rule.key_bytes is None:
-        _refuse_key(column, "the type cannot be a key")
-    if text_contract and rule.family is not Family.TEXT:
-        _refuse_key(column, "canonical text cannot be a key")
-    plan = _base_plan(column, rule, key=True, ordinal=ordinal)
-    length = _varchar_length(column)
-    # A key keeps its declared length, which a value guard holds it to in UTF-16 units: twice the length would not fit the index.
-    if length is not None and length <= MAX_NVARCHAR:
-        return replace(plan, mssql_type=f"nvarchar({length})", max_utf16=length)
-    return plan
-
-
-def _plan_text(column: SourceColumn, *, ordinal: int) -> ColumnPlan:
-    rule = TypeRule(Family.TEXT, "nvarchar(max)", "text", cast=True)
-    return _base_plan(column, rule, key=False, ordinal=ordinal)
-
-
-def _plan_decimal(column: SourceColumn, *, ordinal: int) -> ColumnPlan:
-    size = _numeric_size(column)
-    if size is None:
-        _refuse_type(column, "it has no declared precision")
-    precision, scale = size
-    if precision > MAX_DECIMAL:
-        _refuse_type(column, f"it needs {precision} digits and SQL Server holds {MAX_DECIMAL}")
-    plan = _base_plan(column, RULES["numeric"], key=False, ordinal=ordinal)
-    suffix = f"({precision},{scale})"
-    return replace(plan, mssql_type=f"decimal{suffix}", embedded_type=f"numeric{suffix}", precision=precision, scale=scale)
-
-
-def _base_plan(column: SourceColumn, rule: TypeRule, *, key: bool, ordinal: int) -> ColumnPlan:
-    return ColumnPlan(
-        name=column.name,
-        family=rule.family,
-        source_type=column.type_name,
-        nullable=column.nullable,
-        key=key,
-        cast_to_text=rule.cast,
-        mssql_type=rule.mssql,
-        embedded_type=rule.embedded,
-        ordinal=ordinal,
-    )
-
-
-def _varchar_length(column: SourceColumn) -> int | None:
-    """Declared characters of ``varchar(n)``; typmod is n plus the 4 bytes of a varlena header."""
-    return column.typmod - 4 if column.base_type == "varchar" and column.typmod > 4 else None
-
-
-def _numeric_size(column: SourceColumn) -> tuple[int, int] | None:
-    """Precision and scale that hold every value of ``numeric(p,s)``; None when undeclared.
-
-    Since PostgreSQL 15 the scale is an 11-bit signed number: it may be negative (more digits before the point) or exceed the precision.
-    """
-    if column.typmod < 4:
+def kind_of(column: SourceColumn) -> str | None:
+    """The row of :data:`KINDS` that a column's type belongs to; None for a built-in type of :data:`TYPES`."""
+    if column.is_array and column.type_kind != "p":
+        return "array"
+    if column.type_kind == "c" and column.type_schema in _CATALOGS:
+        return "catalog row"
+    if column.type_schema == "pg_catalog" and column.type_kind in ("b", "r", "m"):
         return None
-    modifier = column.typmod - 4
-    precision, scale = (modifier >> 16) & 0xFFFF, ((modifier & 0x7FF) ^ 1024) - 1024
-    if scale < 0:
-        return precision - scale, 0
-    return max(precision, scale), scale
+    return _KIND_OF.get(column.type_kind, "pseudo")
 
 
-def _key_width(plan: ColumnPlan) -> int:
-    if plan.family is Family.TEXT:
-        return 2 * (plan.max_utf16 or 0)
-    fixed = {rule.family: rule.key_bytes for rule in RULES.values() if rule.key_bytes}
-    return fixed[plan.family] or 0
+def decide(column: SourceColumn) -> TypeRule | None:
+    """The rule of a column's type; None for a built-in type that this version does not know.
+
+    An array or domain is as good as what it is made of: over a refused or unknown type it is refused or unknown itself.
+    """
+    kind = kind_of(column)
+    if kind is None:
+        return TYPES.get(column.base_type)
+    if column.element is None:
+        return KINDS[kind]
+    schema, name, letter = column.element
+    inner = decide(SourceColumn(column.name, column.attnum, name, name, letter, schema, -1, column.nullable))
+    return KINDS[kind] if inner is not None and inner.verdict is not Verdict.REFUSED else inner
 
 
-def _refuse_case_twins(names: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
-    for name in names:
-        twin = seen.setdefault(name.casefold(), name)
-        if twin != name:
-            raise XminError(
-                "DPONE_COLUMN_AMBIGUOUS", f"Columns {twin!r} and {name!r} differ only by case.", details={"columns": [twin, name]}
-            )
+def volatile_types() -> tuple[str, ...]:
+    """Built-in types whose text can change without the row."""
+    return _VOLATILE
 
 
-def _refuse_type(column: SourceColumn, why: str) -> NoReturn:
-    raise XminError(
-        "DPONE_TYPE_UNSUPPORTED",
-        f"Column {column.name!r} has type {column.type_name}: {why}.",
-        details={"column": column.name, "type": column.type_name},
-    )
+def key_rule(rule: TypeRule) -> str:
+    """Whether a type may be a key, in words."""
+    if rule.key_bytes is None:
+        return "no"
+    return f"yes, {rule.key_bytes} bytes" if rule.key_bytes else "yes, 2 bytes per declared UTF-16 unit"
 
 
-def _refuse_key(column: SourceColumn, why: str) -> NoReturn:
-    raise XminError(
-        "DPONE_KEY_INVALID",
-        f"Key column {column.name!r} has type {column.type_name}: {why}.",
-        details={"column": column.name, "type": column.type_name},
-    )
+def table() -> Iterator[dict[str, str]]:
+    """The whole table as text, one row per type and kind, for the command line and the documentation."""
+    for group, rules in (("pg_catalog", TYPES), ("kind", KINDS)):
+        for name, rule in sorted(rules.items(), key=lambda item: (list(Verdict).index(item[1].verdict), item[0])):
+            family = None if rule.family is None else FAMILIES[rule.family]
+            yield {
+                "group": group,
+                "type": name,
+                "verdict": rule.verdict.value,
+                "family": "" if rule.family is None else rule.family.value,
+                "mssql": rule.mssql,
+                "embedded": rule.embedded,
+                "wire": "" if family is None else family.wire + (" (cast to text)" if rule.cast else ""),
+                "guard": "" if family is None else family.guard,
+                "key": "" if family is None else key_rule(rule),
+                "comparison": "" if family is None else family.comparison,
+                "note": rule.why,
+            }

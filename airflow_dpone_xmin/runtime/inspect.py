@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
@@ -19,6 +20,7 @@ from airflow_dpone_xmin.runtime.evidence import receipt_document
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.ledger import Ledger
+from airflow_dpone_xmin.target.session import Session
 
 
 def state_document(route: Route, *, endpoints: EndpointResolver) -> dict[str, Any]:
@@ -61,13 +63,32 @@ def receipt_documents(route: Route, *, endpoints: EndpointResolver, run_id: str 
     return [receipt_document(receipt) for receipt in found]
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """One read-only look at a route's state."""
+
+    session: Session
+    ledger: Ledger
+    identity: RouteIdentity
+
+
 @contextmanager
-def opened(route: Route, endpoints: EndpointResolver) -> Iterator[tuple[Ledger, RouteIdentity]]:
-    """The ledger of a route and its identity, read-only by use: databases are verified, the catalog is not."""
+def looking(route: Route, endpoints: EndpointResolver, *, statement_timeout: float | None = None) -> Iterator[View]:
+    """Session, ledger and identity of a route, read-only by use: databases are verified, the catalog is not.
+
+    :param statement_timeout: seconds that one statement may take.
+    """
     with (
         contextlib.closing(engine_of(route, endpoints)) as engine,
-        contextlib.closing(engine.connect("target", cancel=Cancellation())) as session,
+        contextlib.closing(engine.connect("target", cancel=Cancellation(), statement_timeout=statement_timeout)) as session,
     ):
         catalog = build_catalog(route.layout.names)
         ledger = Ledger(session, catalog, verify_databases(engine, session, route))
-        yield ledger, resolve_identity(engine, session, catalog, route)
+        yield View(session, ledger, resolve_identity(engine, session, catalog, route))
+
+
+@contextmanager
+def opened(route: Route, endpoints: EndpointResolver) -> Iterator[tuple[Ledger, RouteIdentity]]:
+    """Ledger and identity alone."""
+    with looking(route, endpoints) as view:
+        yield view.ledger, view.identity

@@ -18,10 +18,18 @@ def load_manifest(source: str | Path | Mapping[str, Any]) -> Manifest:
     :raises XminError: ``DPONE_MANIFEST_UNREADABLE``, ``DPONE_MANIFEST_SYNTAX``, and what
         :func:`~airflow_dpone_xmin.contracts.manifest.parse_manifest` refuses.
     """
+    return parse_manifest(read_manifest(source))
+
+
+def read_manifest(source: str | Path | Mapping[str, Any]) -> Any:
+    """The document of a manifest, not yet judged.
+
+    :raises XminError: ``DPONE_MANIFEST_UNREADABLE``, ``DPONE_MANIFEST_SYNTAX``.
+    """
     if isinstance(source, Mapping):
-        return parse_manifest(source)
+        return source
     try:
         raw = Path(source).read_bytes()
     except OSError as error:
         raise XminError("DPONE_MANIFEST_UNREADABLE", f"{source} cannot be read: {type(error).__name__}.") from None
-    return parse_manifest(parse_yaml(raw, malformed="DPONE_MANIFEST_SYNTAX", duplicate="DPONE_MANIFEST_SYNTAX"))
+    return parse_yaml(raw, malformed="DPONE_MANIFEST_SYNTAX", duplicate="DPONE_MANIFEST_SYNTAX")

@@ -70,6 +70,7 @@ def propose(
     *,
     endpoints: EndpointResolver,
     run_id: str,
+    map_index: int = -1,
     authority_id: str,
     reason: str,
     valid_for: timedelta,
@@ -82,9 +83,10 @@ def propose(
     A bound that is not asked for is what a guard stop observed, exactly; a missing checkpoint, reverse drift or a conflict of ownership
     proposes a full baseline, with the transfer that it needs. What the stopped run's own approval granted is granted again.
 
+    :param map_index: index of a mapped task.
     :raises XminError: ``evidence.not_found`` when no run of that id was stopped, ``repair_authority.document_invalid``.
     """
-    binding = _stopped_binding(route, endpoints=endpoints, run_id=run_id)
+    binding = _stopped_binding(route, endpoints=endpoints, run_id=run_id, map_index=map_index)
     allow = _observed_allow(binding)
     allow["full_baseline"] = allow["full_baseline"] or full_baseline
     asked = {"max_delete_rows": max_delete_rows, "max_delete_ratio": max_delete_ratio}
@@ -161,9 +163,9 @@ def _document(row: Any) -> dict[str, Any]:
     }
 
 
-def _stopped_binding(route: Route, *, endpoints: EndpointResolver, run_id: str) -> dict[str, Any]:
+def _stopped_binding(route: Route, *, endpoints: EndpointResolver, run_id: str, map_index: int) -> dict[str, Any]:
     with opened(route, endpoints) as (ledger, _):
-        row = ledger.last_audit(invocation_digest(Invocation(process=route.process, run_id=run_id)))
+        row = ledger.last_audit(invocation_digest(Invocation(process=route.process, run_id=run_id, map_index=map_index)))
     error = json.loads(row["evidence"]).get("error") if row is not None else None
     binding = (error or {}).get("details", {}).get("binding")
     if error is None or binding is None:

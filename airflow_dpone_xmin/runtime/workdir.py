@@ -37,11 +37,14 @@ class AttemptDirectory:
 
     def __init__(self, base: Path, load_id: UUID) -> None:
         self.path = base / load_id.hex
+        opening = base / f".opening-{load_id.hex}"
         try:
             base.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.path.mkdir(mode=0o700)
-            self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            opening.mkdir(mode=0o700)
+            self._lock = os.open(opening / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A sweep sees an attempt's directory only once it is locked.
+            opening.rename(self.path)
         except OSError as error:
             raise XminError(
                 "storage.write_failed", "The work directory cannot be created.", details={"path": str(base), "errno": error.errno or 0}

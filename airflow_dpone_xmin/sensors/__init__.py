@@ -1,1 +1,1 @@
-"""Airflow sensors."""
+"""Airflow sensors: they wait for something that an owner does."""

@@ -6,14 +6,17 @@ Imports contracts, policy, ``source/session.py`` and psycopg's SQL composition.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from psycopg import sql
 
 from airflow_dpone_xmin.contracts.canonical import Canonical, digest
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection, SourceColumn
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.policy.types import plan_columns
+from airflow_dpone_xmin.policy.planning import plan_columns
+from airflow_dpone_xmin.policy.types import volatile_types
 from airflow_dpone_xmin.source.relation import Leaf, RelationFacts
 from airflow_dpone_xmin.source.session import Session
 
@@ -24,8 +27,20 @@ _COLUMNS = sql.SQL("""
            NOT a.attnotnull OR EXISTS (
                SELECT FROM pg_constraint k
                WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated AND k.conkey = ARRAY[a.attnum]),
-           EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
+           EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid), made_of.nspname, made_of.typname, made_of.typtype,
+           coalesce((to_jsonb(l) ->> 'collisdeterministic')::boolean, true)
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace n ON n.oid = t.typnamespace
+    LEFT JOIN pg_collation l ON l.oid = a.attcollation
+    LEFT JOIN LATERAL (
+        WITH RECURSIVE inside(oid) AS (
+            SELECT a.atttypid
+            UNION
+            SELECT CASE WHEN s.typtype = 'd' THEN s.typbasetype ELSE s.typelem END FROM inside JOIN pg_type s ON s.oid = inside.oid
+            WHERE s.typtype = 'd' OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = s.oid))
+        SELECT en.nspname::text, e.typname::text, e.typtype::text
+        FROM inside JOIN pg_type e ON e.oid = inside.oid JOIN pg_namespace en ON en.oid = e.typnamespace
+        WHERE e.oid <> a.atttypid AND e.typtype <> 'd' AND NOT EXISTS (SELECT FROM pg_type b WHERE b.typarray = e.oid)
+    ) made_of ON true
     WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum""")
 
@@ -69,7 +84,7 @@ _TYPES = sql.SQL("""
                                       ORDER BY a.attnum)::text
                      FROM pg_attribute a WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped), '')
     FROM parts JOIN pg_type t ON t.oid = parts.oid JOIN pg_namespace n ON n.oid = t.typnamespace
-    WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog'
+    WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog' OR t.typname = ANY ({volatile}::text[])
     ORDER BY 1""")
 
 # Unique indexes without predicate or expression, by the names of their key columns; INCLUDE columns do not count.
@@ -90,7 +105,12 @@ _KEYS = sql.SQL("""
 
 def read_columns(session: Session, oid: int) -> tuple[SourceColumn, ...]:
     """The live columns of the relation in attribute order."""
-    return tuple(SourceColumn(*row) for row in session.rows(_COLUMNS.format(oid=sql.Literal(oid))))
+    return tuple(_column(*row) for row in session.rows(_COLUMNS.format(oid=sql.Literal(oid))))
+
+
+def _column(*row: Any) -> SourceColumn:
+    *plain, schema, name, kind, deterministic = row
+    return SourceColumn(*[*plain, None if name is None else (schema, name, kind), deterministic])
 
 
 def read_projection(
@@ -104,7 +124,7 @@ def read_projection(
 ) -> Projection:
     """Columns of the relation, planned, with their fingerprint.
 
-    :raises XminError: as :func:`airflow_dpone_xmin.policy.types.plan_columns`; ``postgres_source.projection_invalid`` for a relation
+    :raises XminError: as :func:`airflow_dpone_xmin.policy.planning.plan_columns`; ``postgres_source.projection_invalid`` for a relation
         without columns, or with text columns in a database that does not know its own encoding.
     """
     columns = read_columns(session, facts.oid)
@@ -117,12 +137,17 @@ def read_projection(
 
 
 def projection_fingerprint(session: Session, oid: int, leaves: Sequence[Leaf], *, key: Sequence[str]) -> bytes:
-    """SHA-256 over leaf OIDs, columns, generation, missing values, collations, type definitions and key constraints."""
+    """SHA-256 over leaf OIDs, columns, generation, missing values, collations, type definitions and key constraints.
+
+    A type whose text follows names in other catalogs, such as ``regclass``, makes it another one every time.
+    """
     leaf_oids: list[Canonical] = [*sorted(leaf.oid for leaf in leaves)]
     array = sql.Literal("{" + ",".join(str(leaf) for leaf in leaf_oids) + "}")
     relation = sql.Literal(oid)
     content = session.rows(_CONTENT.format(oid=relation, leaves=array))
-    types = session.rows(_TYPES.format(oid=relation))
+    volatile = volatile_types()
+    types = session.rows(_TYPES.format(oid=relation, volatile=_text_array(volatile)))
+    unseen = secrets.token_hex(16) if any(row[1] == "pg_catalog" and row[2] in volatile for row in types) else ""
     keys = session.rows(_KEYS.format(oid=relation, key=_text_array(sorted(key))))
     return digest(
         {
@@ -131,6 +156,7 @@ def projection_fingerprint(session: Session, oid: int, leaves: Sequence[Leaf], *
             "columns": [list(row) for row in content],
             "types": [list(row) for row in types],
             "key": [list(row) for row in keys],
+            **({"unseen": unseen} if unseen else {}),
         }
     )
 

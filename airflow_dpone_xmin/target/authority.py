@@ -41,7 +41,7 @@ def observe_pins(engine: Engine, session: Session, route: Route) -> list[PinVerd
     verdicts: list[PinVerdict] = []
     for role in ROLES:
         name, authority = _signed(route, role)
-        verdicts += _compare(role, name, authority, engine.observe_database(session, name))
+        verdicts += compare_pins(role, name, authority, engine.observe_database(session, name))
     return verdicts
 
 
@@ -75,7 +75,7 @@ def verify_database(engine: Engine, session: Session, route: Route, *, role: Rol
     :raises XminError: as :func:`verify_databases`.
     """
     name, authority = _signed(route, role)
-    for verdict in _compare(role, name, authority, engine.observe_database(session, name)):
+    for verdict in compare_pins(role, name, authority, engine.observe_database(session, name)):
         if not verdict.ok:
             raise XminError(
                 f"mssql_transaction.{role}_database_{verdict.reason}",
@@ -123,7 +123,11 @@ def _signed(route: Route, role: Role) -> tuple[str, DatabaseAuthority]:
     }[role]
 
 
-def _compare(role: Role, name: str, authority: DatabaseAuthority, seen: ObservedDatabase | None) -> list[PinVerdict]:
+def compare_pins(role: Role, name: str, authority: DatabaseAuthority, seen: ObservedDatabase | None) -> list[PinVerdict]:
+    """Every signed field of one database beside its observation, in verification order.
+
+    :param seen: None when no database of that name is visible.
+    """
     if seen is None:
         return [PinVerdict(role, "canonical name", name, "no such database", False)]
     # Any one signed set may match as a whole: one set per replica of an availability group.

@@ -42,7 +42,7 @@ class DdlDialect(Protocol):
         """The computed ``__dpone__is_deleted`` of ``timestamp_and_flag``."""
         ...
 
-    def narrow_index(self, namespace: Namespace, table: str, *, key: Sequence[str], marker: str) -> list[str]:
+    def narrow_index(self, namespace: Namespace, table: str, *, key: Sequence[str], marker: str | None) -> list[str]:
         """The index (key) INCLUDE (delete marker) that the passes read instead of whole rows."""
         ...
 
@@ -149,8 +149,8 @@ def render_route(
     out += _create(engine, target_table(target.name, projection, mode))
     if mode is DeleteMode.TIMESTAMP_AND_FLAG:
         out += dialect.computed_flag(namespace, target.name)
-    if mode.soft:
-        marker = DELETED_AT if mode.has_timestamp else IS_DELETED
+    if mode.reconciles:
+        marker = DELETED_AT if mode.has_timestamp else IS_DELETED if mode.has_flag else None
         out += dialect.narrow_index(namespace, target.name, key=projection.key, marker=marker)
     registry = dialect.qualified(engine.namespace(TARGET_DBO), catalog.identity.name)
     out.append(

@@ -45,10 +45,11 @@ class MssqlDdl:
             f" CONVERT(bit, CASE WHEN {_q(DELETED_AT)} IS NULL THEN 0 ELSE 1 END) PERSISTED NOT NULL"
         ]
 
-    def narrow_index(self, namespace: Namespace, table: str, *, key: Sequence[str], marker: str) -> list[str]:
+    def narrow_index(self, namespace: Namespace, table: str, *, key: Sequence[str], marker: str | None) -> list[str]:
         """A covering index, so that a pass does not read whole rows."""
         columns = ", ".join(_q(name) for name in key)
-        return [f"CREATE INDEX {_q(f'ix_{table}_dpone_key')} ON {self.qualified(namespace, table)} ({columns}) INCLUDE ({_q(marker)})"]
+        include = "" if marker is None else f" INCLUDE ({_q(marker)})"
+        return [f"CREATE INDEX {_q(f'ix_{table}_dpone_key')} ON {self.qualified(namespace, table)} ({columns}){include}"]
 
     def grant(self, namespace: Namespace, table: str, privileges: Sequence[str], login: str) -> list[str]:
         """In the table's own database."""

@@ -47,8 +47,10 @@ class PostgresDdl:
             )
         ]
 
-    def narrow_index(self, namespace: Namespace, table: str, *, key: Sequence[str], marker: str) -> list[str]:
-        """A covering index for index-only passes."""
+    def narrow_index(self, namespace: Namespace, table: str, *, key: Sequence[str], marker: str | None) -> list[str]:
+        """A covering index for index-only passes; without a marker the primary key's index is one already."""
+        if marker is None:
+            return []
         return [
             _spell(
                 "CREATE INDEX {name} ON {table} ({key}) INCLUDE ({marker})",

@@ -1,1 +1,1 @@
-"""Airflow triggers: they only look."""
+"""Airflow triggers: they look, in a thread, and never copy data."""

@@ -30,6 +30,8 @@ CREATE TABLE landing.orders (
 	CONSTRAINT pk_orders PRIMARY KEY (id, code)
 )
 GO
+CREATE INDEX [ix_orders_dpone_key] ON [landing].[orders] ([id], [code])
+GO
 INSERT INTO [dbo].[dpone_target_identity] (binding_id, schema_name, table_name, created_at_utc) VALUES (CONVERT(uniqueidentifier, '00000000-0000-0000-0000-000000000007'), N'landing', N'orders', SYSUTCDATETIME())
 GO
 USE [DWH]

@@ -8,7 +8,9 @@ import pytest
 
 from airflow_dpone_xmin.contracts.columns import Family, SourceColumn
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.policy.types import check_key, plan_column, plan_columns
+from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
+from airflow_dpone_xmin.policy.planning import check_key, plan_column, plan_columns
+from airflow_dpone_xmin.policy.types import KINDS, TYPES, Verdict, decide, table
 
 _DISPLAY = {"int4": "integer", "varchar": "character varying", "bpchar": "character", "bool": "boolean", "float4": "real"}
 
@@ -54,6 +56,9 @@ def refused(code: str, base: str, **options: Any) -> XminError:
         ("varchar", 24, "nvarchar(40)", "text", Family.TEXT, False),
         ("varchar", 2004, "nvarchar(4000)", "text", Family.TEXT, False),
         ("varchar", 2005, "nvarchar(max)", "text", Family.TEXT, False),
+        ("bpchar", 14, "nvarchar(20)", "text", Family.TEXT, False),
+        ("bpchar", 4004, "nvarchar(max)", "text", Family.TEXT, False),
+        ("bpchar", -1, "nvarchar(max)", "text", Family.TEXT, False),
         ("json", -1, "nvarchar(max)", "text", Family.TEXT, True),
         ("jsonb", -1, "nvarchar(max)", "text", Family.TEXT, True),
         ("uuid", -1, "uniqueidentifier", "uuid", Family.UUID, True),
@@ -69,7 +74,7 @@ def test_defaults(base: str, typmod: int, mssql: str, embedded: str, family: Fam
     assert (made.mssql_type, made.embedded_type, made.family, made.cast_to_text) == (mssql, embedded, family, cast)
 
 
-@pytest.mark.parametrize("base", ["numeric", "bpchar", "interval", "timetz", "inet", "money", "bit", "xml", "oid", "point", "tsvector"])
+@pytest.mark.parametrize("base", ["numeric", "interval", "timetz", "inet", "money", "bit", "xml", "oid", "point", "tsvector"])
 def test_explicit_contract_types(base: str) -> None:
     error = refused("DPONE_TYPE_UNSUPPORTED", base)
     assert error.details["column"] == "c"
@@ -83,6 +88,88 @@ def test_explicit_contract_types(base: str) -> None:
 def test_only_plain_built_in_types_need_no_contract(changes: dict[str, Any]) -> None:
     refused("DPONE_TYPE_UNSUPPORTED", "int4", **changes)
     assert plan("int4", text=True, **changes).family is Family.TEXT
+
+
+def test_char_under_a_contract_is_its_canonical_text() -> None:
+    made = plan("bpchar", typmod=14, text=True)
+    assert (made.mssql_type, made.max_utf16, made.cast_to_text) == ("nvarchar(max)", None, True)
+
+
+@pytest.mark.parametrize(
+    ("base", "changes"),
+    [
+        *[(name, {}) for name, rule in TYPES.items() if rule.verdict is Verdict.REFUSED],
+        ("pg_class", {"type_kind": "c"}),
+        ("columns", {"type_kind": "c", "type_schema": "information_schema"}),
+        ("record", {"type_kind": "p"}),
+        ("_record", {"type_kind": "p", "is_array": True}),
+        ("tomorrow", {}),
+        ("_int2vector", {"is_array": True, "element": ("pg_catalog", "int2vector", "b")}),
+        ("d", {"type_kind": "d", "type_schema": "public", "element": ("pg_catalog", "pg_node_tree", "b")}),
+        ("_pg_class", {"is_array": True, "element": ("pg_catalog", "pg_class", "c")}),
+    ],
+)
+def test_refused_with_and_without_a_contract(base: str, changes: dict[str, Any]) -> None:
+    for text in (False, True):
+        assert "No contract" in refused("DPONE_TYPE_UNSUPPORTED", base, text=text, **changes).hint
+
+
+@pytest.mark.parametrize(
+    ("base", "changes"),
+    [
+        ("mood", {"type_kind": "e", "type_schema": "public"}),
+        ("d", {"type_kind": "d", "type_schema": "public", "element": ("public", "mood", "e")}),
+        ("yes_or_no", {"type_kind": "d", "type_schema": "information_schema", "element": ("pg_catalog", "varchar", "b")}),
+        ("pair", {"type_kind": "c", "type_schema": "public"}),
+        ("_int4", {"is_array": True, "element": ("pg_catalog", "int4", "b")}),
+        ("_pair", {"is_array": True, "type_schema": "public", "element": ("public", "pair", "c")}),
+        ("int4range", {"type_kind": "r"}),
+        ("myrange", {"type_kind": "r", "type_schema": "public"}),
+        ("datemultirange", {"type_kind": "m"}),
+        ("citext", {"type_schema": "public"}),
+    ],
+)
+def test_kinds_need_a_contract(base: str, changes: dict[str, Any]) -> None:
+    error = refused("DPONE_TYPE_UNSUPPORTED", base, **changes)
+    assert "schema_contract.columns.c.type: string" in error.hint
+    made = plan(base, text=True, **changes)
+    assert (made.family, made.mssql_type, made.embedded_type, made.cast_to_text) == (Family.TEXT, "nvarchar(max)", "text", True)
+    refused("DPONE_KEY_INVALID", base, key=True, **changes)
+
+
+def test_every_row_of_the_table_is_complete() -> None:
+    for row in table():
+        assert row["type"] and row["verdict"]
+        assert row["note"] or row["verdict"] == "carried"
+        assert all(row[name] for name in ("family", "mssql", "embedded", "wire", "key", "comparison")) or row["verdict"] == "refused"
+
+
+_LIVE = """
+    SELECT n.nspname::text, t.typname::text, t.typtype::text, EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid),
+           en.nspname::text, e.typname::text, e.typtype::text
+    FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+    LEFT JOIN pg_type e ON e.oid =
+        CASE WHEN t.typtype = 'd' THEN t.typbasetype WHEN t.typtype = 'b' AND t.typcategory = 'A' THEN t.typelem END
+    LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
+"""
+
+
+def test_the_live_catalog_has_no_undecided_type(source_cluster: EmbeddedCluster) -> None:
+    """Every type that the server has, whatever its kind, is decided; and the table names no type that was never there."""
+    with source_cluster.connect() as owner:
+        owner.execute("CREATE EXTENSION IF NOT EXISTS citext")
+        rows = owner.execute(_LIVE).fetchall()
+    undecided, seen = [], set()
+    for schema, name, kind, is_array, *element in rows:
+        if is_array and element[1] is None:
+            assert kind == "p", name  # _record
+        live = column(name, type_schema=schema, type_kind=kind, is_array=is_array, element=tuple(element) if element[1] else None)
+        if decide(live) is None:
+            undecided.append(f"{schema}.{name}")
+        if schema == "pg_catalog":
+            seen.add(name)
+    assert undecided == []
+    assert set(TYPES) - seen == set()
 
 
 def test_numeric_beyond_38_digits() -> None:
@@ -107,6 +194,19 @@ def test_other_types_are_no_keys(base: str) -> None:
     error = refused("DPONE_KEY_INVALID", base, key=True, typmod=numeric(5, 0) if base == "numeric" else -1)
     assert error.details["column"] == "c"
     refused("DPONE_KEY_INVALID", base, key=True, text=True, typmod=numeric(5, 0) if base == "numeric" else -1)
+
+
+def test_key_eligibility_of_the_whole_table() -> None:
+    """Types whose equality differs between the servers are no keys: char pads, numeric knows 1.0 = 1.00, citext folds case, 0 = -0."""
+    assert {name for name, rule in TYPES.items() if rule.key_bytes is not None} == {
+        "int2", "int4", "int8", "text", "varchar", "uuid", "date", "timestamp",
+    }  # fmt: skip
+    assert all(rule.key_bytes is None for rule in KINDS.values())
+
+
+def test_a_nondeterministic_collation_is_no_key() -> None:
+    assert "collation" in refused("DPONE_KEY_INVALID", "varchar", key=True, typmod=24, deterministic=False).message
+    assert plan("varchar", typmod=24, deterministic=False).max_utf16 == 40
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def on_tcp(world: World, cluster: EmbeddedCluster, *, refuse_login: bool = False
     cluster.create_database("dwh")
     with cluster.connect() as owner:
         owner.execute(f'CREATE ROLE "{WRITER}" LOGIN')  # type: ignore[call-overload]
-    world = changed(world, target=EmbeddedTarget(cluster, "dwh"))
+    world = changed(world, target=EmbeddedTarget(cluster, "dwh"), _registry=None)
     world.provision_catalog()
     world.provision_target()
     endpoint = changed(world.target.endpoint(), host=cluster.address, port=5432)  # type: ignore[attr-defined]
