@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -74,9 +74,17 @@ def run_at_gate(job: Job, gate: Any, label: str | None, answers: Any) -> None:
 
     OBSERVERS.append(observer)
     try:
-        outcome = job.run()
-        answers.put((outcome.status, str(outcome.receipt.receipt_id), None))
-    except XminError as error:
-        answers.put(("refused", error.code, error.retryable))
+        answers.put(_answer(job, lambda: waited))
     except BaseException as error:
         answers.put(("crashed", f"{type(error).__name__}: {error}", None))
+
+
+def _answer(job: Job, at_gate: Callable[[], bool]) -> tuple[Any, ...]:
+    while True:
+        try:
+            outcome = job.run()
+        except XminError as error:
+            if error.retryable and not at_gate():
+                continue  # lost a race of admissions, before the one that is looked at
+            return ("refused", error.code, error.retryable)
+        return (outcome.status, str(outcome.receipt.receipt_id), None)

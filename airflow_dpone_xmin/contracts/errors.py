@@ -96,6 +96,10 @@ CODES: dict[str, ErrorSpec] = {
     "DPONE_TARGET_UNSUPPORTED": ErrorSpec(
         "The target table does not have the shape this route writes.", "Compare it with `dpone-xmin ddl render --manifest …`."
     ),
+    "DPONE_SCHEMA_EVOLUTION_REQUIRED": ErrorSpec(
+        "The source has changed safely, but the runtime login may not change the target table accordingly.",
+        "Run the DDL of the details as the target's owner, or grant the runtime login ALTER on the table; then run again.",
+    ),
     "DPONE_REGISTRY_CONNECTION_UNKNOWN": ErrorSpec(
         "The manifest names a connection that the signed registry does not hold.", "Name an entry of the registry or have it added."
     ),

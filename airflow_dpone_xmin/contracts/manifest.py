@@ -10,19 +10,11 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.manifest_columns import Closed, Identifier, PgIdentifier, PhysicalDesign, SchemaContract, SchemaEvolution
 from airflow_dpone_xmin.contracts.verdicts import judge, strip_noticed
-
-Identifier = Annotated[str, Field(min_length=1, max_length=128)]
-PgIdentifier = Annotated[str, Field(min_length=1, max_length=63)]
-
-
-class Closed(BaseModel):
-    """Refuses unknown fields, never changes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class XminExecution(Closed):
@@ -269,36 +261,6 @@ class Quality(Closed):
     gates: tuple[Gate, ...] = ()
 
 
-class ContractColumn(Closed):
-    """Authorises canonical text for a column."""
-
-    type: Literal["string"]
-
-
-class SchemaContract(Closed):
-    """Explicit logical column types."""
-
-    columns: dict[PgIdentifier, ContractColumn] = {}
-
-
-class TargetType(Closed):
-    """A physical override."""
-
-    mssql: Identifier
-
-
-class PhysicalColumn(Closed):
-    """Physical design of one column."""
-
-    target_type: TargetType
-
-
-class PhysicalDesign(Closed):
-    """Physical target types that differ from the default; they must be lossless."""
-
-    columns: dict[PgIdentifier, PhysicalColumn] = {}
-
-
 class Storage(Closed):
     """The work directory."""
 
@@ -342,6 +304,7 @@ class Manifest(Closed):
     state: State = State()
     quality: Quality = Quality()
     schema_contract: SchemaContract = SchemaContract()
+    schema_evolution: SchemaEvolution = SchemaEvolution()
     physical_design: PhysicalDesign = PhysicalDesign()
     runtime: Runtime = Runtime()
     schemas: dict[PgIdentifier, SchemaTables] | None = None

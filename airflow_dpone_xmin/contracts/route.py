@@ -127,6 +127,8 @@ class Route:
     :param execution: ``initial`` or ``incremental`` half of a handoff, or None.
     :param route_fingerprint: digest of the manifest's contract part and the authority digests.
     :param source_alias: the authored source name differs from the signed one by ASCII case.
+    :param evolve: whether a run may make safe changes to the target table.
+    :param keep_dropped_columns: whether nullable target columns that the source does not have are left alone.
     :param min_rows: quality gates of that type: gate id → threshold.
     """
 
@@ -150,6 +152,8 @@ class Route:
     max_replay_amplification: int | None = None
     string_columns: frozenset[str] = frozenset()
     type_overrides: Mapping[str, str] = field(default_factory=dict)
+    evolve: bool = True
+    keep_dropped_columns: bool = False
     min_rows: Mapping[str, int] = field(default_factory=dict)
     work_dir: str | None = None
     min_free_bytes: int = 256 * 1024 * 1024

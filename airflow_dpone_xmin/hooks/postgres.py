@@ -11,6 +11,7 @@ from airflow.sdk import BaseHook
 
 if TYPE_CHECKING:
     from airflow_dpone_xmin.contracts.endpoint import Endpoint
+    from airflow_dpone_xmin.contracts.registry import RegistryConnection
     from airflow_dpone_xmin.source.session import Session
 
 
@@ -51,21 +52,47 @@ class PostgresSourceAuthorityHook(BaseHook):
         return Session(self.get_endpoint())
 
     def test_connection(self) -> tuple[bool, str]:
-        """Connect and say who answers and as whom.
+        """Connect, say who answers and as whom, and compare it with the signed pins where a registry is configured.
 
-        :returns: whether it worked, and one sentence: server version, role, database, or code and hint.
+        :returns: whether everything that could be verified holds, and what was verified; or code, message and hint.
         """
-        from psycopg import sql
-
         from airflow_dpone_xmin.contracts.errors import XminError
+        from airflow_dpone_xmin.hooks.registry import signed_entry
 
-        query = sql.SQL(
-            "SELECT current_setting('server_version'), current_user::text, current_database()::text,"
-            " CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END"
-        )
         try:
+            signed = signed_entry(self.postgres_conn_id)
             with self.get_conn() as session:
-                version, role, database, topology = session.one(query)
+                return True, f"{_who(session)} {_pins(session, signed)}"
         except XminError as error:
             return False, str(error)
-        return True, f"PostgreSQL {version} ({topology}), role {role}, database {database}."
+
+
+def _who(session: Session) -> str:
+    from psycopg import sql
+
+    query = sql.SQL(
+        "SELECT current_setting('server_version'), current_user::text, current_database()::text,"
+        " CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END"
+    )
+    version, role, database, topology = session.one(query)
+    return f"PostgreSQL {version} ({topology}), role {role}, database {database}."
+
+
+def _pins(session: Session, signed: tuple[str, RegistryConnection] | None) -> str:
+    """What the signed source authority adds.
+
+    :raises XminError: ``postgres_source_authority.*`` for the first pin that does not hold.
+    """
+    from airflow_dpone_xmin.source.authority import observe, verify
+
+    if signed is None:
+        return "No signed registry entry is configured for it: no pin was verified."
+    name, entry = signed
+    authority = entry.connection.postgres_source_authority
+    if authority is None:
+        return f"Registry entry {name} signs no source authority: no pin was verified."
+    observed = observe(session, [(pin.schema_name, pin.relation) for pin in authority.relations.values()], version=authority.version)
+    for key in authority.relations:
+        verify(authority, key, observed)
+    count = len(authority.relations)
+    return f"Registry entry {name}: every {authority.verification_profile} pin holds, for {count} relation{'s' if count != 1 else ''}."

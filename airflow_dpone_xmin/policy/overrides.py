@@ -22,6 +22,7 @@ _SYNONYMS = {
     "double precision": "float",
 }
 _INTEGERS = {Family.SMALLINT: ("smallint", "smallint", 5), Family.INTEGER: ("int", "integer", 10), Family.BIGINT: ("bigint", "bigint", 19)}
+_DIGITS = {name: digits for name, _, digits in _INTEGERS.values()}
 _TEMPORAL = {Family.TIME: "time", Family.TIMESTAMP: "datetime2", Family.TIMESTAMPTZ: "datetimeoffset"}
 _FIXED = {Family.BOOLEAN: "bit", Family.UUID: "uniqueidentifier", Family.DATE: "date"}
 
@@ -32,13 +33,10 @@ def widen(plan: ColumnPlan, override: str) -> ColumnPlan:
     :param override: a SQL Server type such as ``nvarchar(200)`` or ``decimal(20,4)``; case and spaces do not matter.
     :raises XminError: ``DPONE_TYPE_LOSSY`` when some value of the column would not fit, or the type is of another kind.
     """
-    match = _SHAPE.match(override)
-    if match is None:
+    parsed = _parse(override)
+    if parsed is None:
         raise _lossy(plan, override, "it is not a type of SQL Server")
-    name = " ".join(match[1].lower().split())
-    name = _SYNONYMS.get(name, name)
-    first = None if match[2] is None else match[2].lower()
-    second = None if match[3] is None else int(match[3])
+    name, first, second = parsed
     if plan.family is Family.TEXT:
         widened = _text(plan, name, first, second)
     elif plan.family is Family.DECIMAL or plan.family in _INTEGERS:
@@ -50,6 +48,37 @@ def widen(plan: ColumnPlan, override: str) -> ColumnPlan:
     if widened is None:
         raise _lossy(plan, override, f"the column needs {plan.mssql_type} or a type that holds all of its values")
     return widened
+
+
+def widens(old: str, new: str) -> bool:
+    """Whether physical type *new* holds every value of *old*, exactly, and is another type.
+
+    :param old: type of a live column, in the spelling of either engine.
+    :param new: type that it should get.
+    """
+    before, after = _parse(old), _parse(new)
+    if before is None or after is None or before == after:
+        return False
+    (name, first, second), (wide, size, scale) = before, after
+    if name in _DIGITS and wide in _DIGITS:
+        return _DIGITS[name] < _DIGITS[wide]
+    if wide == "decimal" and name in ("decimal", *_DIGITS):
+        whole, fraction = (_DIGITS[name], 0) if name in _DIGITS else (int(first or 18) - (second or 0), second or 0)
+        return (scale or 0) >= fraction and int(size or 18) - (scale or 0) >= whole
+    if (name, wide) in (("real", "float"), ("character varying", "text")):
+        return True
+    if name == wide and name in ("nvarchar", "varbinary", "character varying"):
+        return size == "max" or (first != "max" and int(size or 1) > int(first or 1))
+    return name == wide and name in _TEMPORAL.values() and int(size or 7) > int(first or 7)
+
+
+def _parse(text: str) -> tuple[str, str | None, int | None] | None:
+    """Name, length or precision, and scale of a declared type, by one name per type."""
+    match = _SHAPE.match(text)
+    if match is None:
+        return None
+    name = " ".join(match[1].lower().split())
+    return _SYNONYMS.get(name, name), None if match[2] is None else match[2].lower(), None if match[3] is None else int(match[3])
 
 
 def _text(plan: ColumnPlan, name: str, first: str | None, second: int | None) -> ColumnPlan | None:

@@ -154,6 +154,8 @@ def _route(
         max_replay_amplification=manifest.source.options.xmin_max_replay_amplification_xids,
         string_columns=frozenset(manifest.schema_contract.columns),
         type_overrides={name: column.target_type.mssql for name, column in manifest.physical_design.columns.items()},
+        evolve=manifest.schema_evolution.enabled,
+        keep_dropped_columns=manifest.schema_evolution.on_dropped_column == "keep",
         min_rows=_min_rows(manifest, mode),
         work_dir=manifest.runtime.storage.work_dir,
         min_free_bytes=manifest.runtime.storage.min_free_bytes,

@@ -92,10 +92,16 @@ def verify_target(engine: Engine, session: Session, state_session: Session, rout
 
 
 def missing_target_grants(engine: Engine, session: Session, catalog: Catalog, route: Route) -> list[str]:
-    """Missing privileges by name, on catalog, target and staging."""
+    """Missing privileges by name, on catalog, target and staging; of a target that is not there :func:`resolve_identity` tells."""
+    target = route.layout.target
+    name = f"{TARGET}.{target.name}"
     wanted = {f"{table.schema}.{table.name}": granted for table, granted in privileges(catalog).items()}
-    wanted |= {f"{TARGET}.{route.layout.target.name}": target_privileges(route.delete_mode), STAGING: ("USAGE", "CREATE")}
-    return engine.missing_grants(session, wanted, role="target")
+    wanted |= {name: target_privileges(route.delete_mode), STAGING: ("USAGE", "CREATE")}
+    missing = engine.missing_grants(session, wanted, role="target")
+    if missing and target.name not in engine.describe(session, target.namespace, [target.name]):
+        del wanted[name]
+        missing = engine.missing_grants(session, wanted, role="target")
+    return missing
 
 
 def resolve_identity(engine: Engine, session: Session, catalog: Catalog, route: Route) -> RouteIdentity:

@@ -108,4 +108,5 @@ def _described(authority: RepairAuthority) -> str:
         *([f"delete ratio {allow.max_delete_ratio.normalize():f}"] if allow.max_delete_ratio is not None else []),
         *(["transfer of ownership"] if authority.transfer is not None else []),
     ]
-    return f"It is valid until {authority.expires_at.isoformat()}, unconsumed and bound to the current checkpoint; allows {', '.join(granted)}."
+    until = authority.expires_at.isoformat()
+    return f"It is valid until {until}, unconsumed and bound to the current checkpoint; it allows {', '.join(granted)}."

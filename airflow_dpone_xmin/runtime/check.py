@@ -17,7 +17,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, missing_target_grants, read_position, resolve_identity, source_prior
 from airflow_dpone_xmin.runtime.engines import engine_of
-from airflow_dpone_xmin.runtime.reconcile import source_request
+from airflow_dpone_xmin.runtime.reconcile import needed_evolution, source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.describe import Described, describe
 from airflow_dpone_xmin.target.authority import observe_pins, verify_databases, verify_one_commit, verify_session_pair
@@ -26,7 +26,6 @@ from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import require_catalog
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shape import shape_differences
 from airflow_dpone_xmin.target.work import Position
 
 
@@ -175,17 +174,33 @@ def _check_route_state(engine: Engine, session: Session, catalog: Catalog, repor
     try:
         identity = report.identity = resolve_identity(engine, session, catalog, route)
         report.passed("target", "identity", identity.binding.identity.hex()[:16] + "…")
-        if report.projection is not None:
-            differences = shape_differences(engine, identity.facts, route, report.projection)
-            if not report.failed_each("target", "DPONE_TARGET_UNSUPPORTED", differences):
-                report.passed("target", "table", "exactly what this route writes")
         ledger = Ledger(session, catalog, verify_databases(engine, session, route))
         report.position = read_position(ledger, identity)
+        if report.projection is not None:
+            _check_shape(engine, session, report, identity, projection=report.projection, position=report.position)
         source_prior(session, ledger, route, identity=identity, position=report.position)
         checkpoint = report.position.checkpoint
         report.passed("state", "checkpoint", f"revision {checkpoint.revision}, xmin {checkpoint.xmin}" if checkpoint else "none: baseline")
     except XminError as error:
         report.failed("target", error)
+
+
+def _check_shape(
+    engine: Engine, session: Session, report: Report, identity: RouteIdentity, *, projection: Projection, position: Position
+) -> None:
+    route = report.route
+    try:
+        evolution = needed_evolution(engine, route, identity, position, projection)
+    except XminError as error:
+        report.failed_each("target", error.code, error.details["differences"])
+        return
+    if evolution is None:
+        report.passed("target", "table", "exactly what this route writes")
+    elif route.evolve and engine.may_alter(session, route.layout.target):
+        report.findings += [Finding("target", f"a run will {change.sentence()}", None) for change in evolution.changes]
+    else:
+        why = "the runtime login may not alter it" if route.evolve else "`schema_evolution.enabled` is false"
+        report.failed("target", evolution.required(route, why))
 
 
 def _guards(route: Route) -> str:

@@ -21,13 +21,15 @@ from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progre
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
-from airflow_dpone_xmin.runtime.admission import Admitted, admit, approval_binding, source_prior
+from airflow_dpone_xmin.runtime.admission import Admitted, RouteIdentity, admit, approval_binding, source_prior
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, evidence_document, refusal_document
 from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
 from airflow_dpone_xmin.source.extract import extract
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
+from airflow_dpone_xmin.target.connect import ddl_dialect
 from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.evolution import Evolution, apply_evolution, plan_evolution
 from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
 from airflow_dpone_xmin.target.lease import staging_lease, sweep
@@ -35,9 +37,8 @@ from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.outcome import CommitInDoubt, probe
 from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shape import require_shape
 from airflow_dpone_xmin.target.staging import stage_envelope
-from airflow_dpone_xmin.target.work import Work
+from airflow_dpone_xmin.target.work import Position, Work
 
 APPROVABLE = frozenset({"checkpoint.missing", "target_ownership.conflict", "xmin_window.strict_stop"})
 """Refusals before the target is looked at that a repair authority admits; those of the finalizer carry their binding already."""
@@ -127,10 +128,11 @@ class _Run:
         self.progress: Listener = silent
         self.cancel = Cancellation()
         self._keep_stages = False
+        self._evolution: Evolution | None = None
 
     def commit(self) -> Receipt:
         """Extract, stage and finalize; decide a commit in doubt."""
-        with self._prepared() as work:
+        with self._prepared(evolve=True) as work:
             started = time.monotonic()
             try:
                 with self._target_session() as (session, authority):
@@ -142,20 +144,24 @@ class _Run:
 
     def preview(self) -> Preview:
         """The same, up to the classification."""
-        with self._prepared() as work, self._target_session() as (session, authority):
+        with self._prepared(evolve=False) as work, self._target_session() as (session, authority):
             return preview(self._engine, session, self._admitted.catalog, work, authority=authority)
 
     @contextmanager
-    def _prepared(self) -> Iterator[Work]:
-        """The extraction, staged and proven; removed afterwards unless the outcome is unknown."""
+    def _prepared(self, *, evolve: bool) -> Iterator[Work]:
+        """The extraction, staged and proven; removed afterwards unless the outcome is unknown.
+
+        :param evolve: whether the target may be changed to fit the source; a dry run changes nothing.
+        """
         admitted, base = self._admitted, work_base(self._route)
         sweep_directories(base, keep=admitted.load_id)
         with ExitStack() as stack:
             directory = stack.enter_context(AttemptDirectory(base, admitted.load_id))
             try:
-                envelope = self._extract(directory.path)
+                envelope = self._extract(directory.path, evolve=evolve)
             except XminError as error:
                 raise self._told(error) from None
+            self._evolve(envelope.projection)
             lease = stack.enter_context(staging_lease(self._engine, self._route, admitted.load_id, cancel=self.cancel))
             stack.callback(self._drop_stages, lease.work)
             sweep(self._engine, lease.work, keep=admitted.load_id)
@@ -181,18 +187,39 @@ class _Run:
                 repair=self._repair,
             )
 
-    def _extract(self, work_dir: Path) -> Envelope:
+    def _extract(self, work_dir: Path, *, evolve: bool) -> Envelope:
         route, admitted = self._route, self._admitted
         with self._target_session() as (session, authority):
             ledger = Ledger(session, admitted.catalog, authority)
             prior = source_prior(session, ledger, route, identity=admitted.identity, position=admitted.position, repair=self._repair)
 
         def accept(projection: Projection) -> None:
-            require_shape(self._engine, admitted.identity.facts, route, projection)
+            self._evolution = needed_evolution(self._engine, route, admitted.identity, admitted.position, projection)
+            if self._evolution is not None:
+                self._require_right(self._evolution, evolve=evolve)
 
         endpoint = self._endpoints(route.source.entry, conn_id=route.source_conn_id)
         request = source_request(route, work_dir=work_dir)
         return extract(endpoint, request, prior, accept=accept, progress=self.progress, cancel=self.cancel)
+
+    def _require_right(self, evolution: Evolution, *, evolve: bool) -> None:
+        """Refuse before any row moves what the login could not change afterwards."""
+        if not evolve:
+            raise evolution.required(self._route, "a dry run changes nothing")
+        if not self._route.evolve:
+            raise evolution.required(self._route, "`schema_evolution.enabled` is false")
+        with self._target_session() as (session, _):
+            if not self._engine.may_alter(session, self._route.layout.target):
+                raise evolution.required(self._route, "the runtime login may not alter it")
+
+    def _evolve(self, projection: Projection) -> None:
+        if self._evolution is None:
+            return
+        route, admitted = self._route, self._admitted
+        with self._target_session() as (session, _):
+            dialect, binding = ddl_dialect(route.layout), admitted.identity.binding
+            apply_evolution(self._engine, session, dialect, admitted.catalog, route=route, projection=projection, binding=binding)
+        self.progress(Progress("TARGET_EVOLVED", note="; ".join(change.sentence() for change in self._evolution.changes)))
 
     def _told(self, error: XminError) -> XminError:
         """A refusal that an approval could admit, with the binding of this run and the command that proposes it."""
@@ -283,6 +310,16 @@ class _Run:
                     "evidence": evidence,
                 }
             )
+
+
+def needed_evolution(engine: Engine, route: Route, identity: RouteIdentity, position: Position, projection: Projection) -> Evolution | None:
+    """What must change in the live target before this projection fits; None when it fits.
+
+    :raises XminError: ``DPONE_TARGET_UNSUPPORTED`` for what no safe change mends.
+    """
+    checkpoint = position.checkpoint
+    changed = checkpoint is not None and checkpoint.projection_fingerprint != projection.fingerprint
+    return plan_evolution(engine, ddl_dialect(route.layout), identity.facts, route, projection, source_changed=changed)
 
 
 def source_request(route: Route, *, work_dir: Path) -> SourceRequest:

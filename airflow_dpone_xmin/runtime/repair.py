@@ -180,7 +180,7 @@ def _stopped_binding(route: Route, *, endpoints: EndpointResolver, run_id: str, 
 def _observed_allow(binding: dict[str, Any]) -> dict[str, Any]:
     allow: dict[str, Any] = {"full_baseline": binding["full_baseline"]}
     missing, active = binding.get("observed_missing", 0), binding.get("observed_active", 0)
-    if binding["code"] in ("guard.deletes_exceeded", "guard.empty_snapshot") and active:
+    if binding["code"] in ("guard.deletes_exceeded", "guard.empty_snapshot", "repair_authority.bounds_exceeded") and active:
         # The smallest ratio of 15 decimals that still covers the observed fraction.
         ratio = min(Decimal(1), (Decimal(missing) / Decimal(active)).quantize(Decimal("1e-15"), rounding="ROUND_CEILING"))
         allow |= {"max_delete_rows": missing, "max_delete_ratio": ratio}

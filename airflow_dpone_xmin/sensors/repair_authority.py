@@ -148,7 +148,7 @@ class RepairAuthoritySensor(BaseSensorOperator):
         log.info("%s", told(ref, status))
         return status
 
-    def _defer(self, ref: str) -> NoReturn:
+    def _defer(self, ref: str) -> None:
         from airflow_dpone_xmin.runtime.manifests import read_manifest
         from airflow_dpone_xmin.triggers.repair_authority import RepairAuthorityTrigger
 

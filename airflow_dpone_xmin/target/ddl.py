@@ -18,6 +18,7 @@ from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Namespace
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, COMPONENT, Catalog
 from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.facts import ColumnFacts
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, Physical
 from airflow_dpone_xmin.target.tables import target_table
 
@@ -32,6 +33,18 @@ class DdlDialect(Protocol):
 
     def enter(self, namespace: Namespace) -> list[str]:
         """Statements that select the database (or schema) that the following ones belong to, and create the schema."""
+        ...
+
+    def use(self, namespace: Namespace) -> list[str]:
+        """Statements that select the database of the following ones."""
+        ...
+
+    def add_column(self, namespace: Namespace, table: str, column: ColumnFacts) -> list[str]:
+        """A new nullable column."""
+        ...
+
+    def alter_column(self, namespace: Namespace, table: str, live: ColumnFacts, wanted: ColumnFacts) -> list[str]:
+        """Another type, or NULL allowed; its collation stays."""
         ...
 
     def immutable(self, namespace: Namespace, table: str) -> list[str]:

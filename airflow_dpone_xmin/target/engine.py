@@ -109,6 +109,10 @@ class Engine(Protocol):
         """
         ...
 
+    def may_alter(self, session: Session, table: TableName) -> bool:
+        """Whether the session's login may change the table's columns."""
+        ...
+
     def difference_table(self, session: Session, projection: Projection) -> Table:
         """Create the transaction's temporary difference table."""
         ...

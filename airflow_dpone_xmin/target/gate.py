@@ -7,7 +7,8 @@ contracts, policy and the target's own modules.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from airflow_dpone_xmin.contracts.envelope import Payload
@@ -40,8 +41,7 @@ class Gate:
         if reconciles and before.keys != staged.keys_count:
             raise XminError("reconcile.invariant", "The classification did not see every key.", details=counts_of(before))
         verdict = judge_deletes(missing=before.missing, active_before=before.active, guards=work.route.guards)
-        if self._repair is not None:
-            require_bounds(self._repair, verdict)
+        self._bounds(before, verdict)
         if work.envelope.reason == "repair_authority" and work.position.checkpoint is not None:
             self._used = True  # without it the payload would have been a delta
         if work.position.checkpoint is None and before.active + before.retained > 0:
@@ -59,6 +59,21 @@ class Gate:
                 details={"authority_id": self._repair.authority_id, **counts_of(before)},
             )
 
+    def _bounds(self, before: Classification, verdict: GuardVerdict) -> None:
+        if self._repair is None:
+            return
+        with self._proposable(before):
+            require_bounds(self._repair, verdict)
+
+    @contextmanager
+    def _proposable(self, seen: Classification) -> Iterator[None]:
+        """Bounds that were too small are a stop like any other: a larger approval can be proposed from it."""
+        try:
+            yield
+        except XminError as error:
+            binding = binding_of(self._work, seen, repair=self._repair)
+            raise approvable(error, binding=binding, run_id=self._work.invocation.run_id) from None
+
     def _empty(self, before: Classification, verdict: GuardVerdict) -> None:
         """An empty snapshot is a baseline of nothing, or a deletion of everything."""
         message = "The source snapshot holds no rows."
@@ -73,7 +88,9 @@ class Gate:
         self._used = True
 
     def _deletes(self, code: str, message: str, seen: Classification, verdict: GuardVerdict, *, everything: bool) -> None:
-        if not admit_deletes(self._repair, verdict, everything=everything):
+        with self._proposable(seen):
+            admitted = admit_deletes(self._repair, verdict, everything=everything)
+        if not admitted:
             raise stopped(self._work, code, message, seen, repair=self._repair)
         self._used = True
 
@@ -95,6 +112,12 @@ def stopped(
     :param baseline: whether a full baseline is what is missing.
     :param now: a later classification, for the details.
     """
+    binding = binding_of(work, seen, repair=repair, baseline=baseline)
+    return approvable(XminError(code, message, details=counts_of(now or seen)), binding=binding, run_id=work.invocation.run_id)
+
+
+def binding_of(work: Work, seen: Classification, *, repair: RepairAuthority | None, baseline: bool = False) -> dict[str, Any]:
+    """What an approval of this run must be bound to, with what was observed; parameters as :func:`stopped`."""
     binding = {
         **repair_binding(work.route.environment, work.state_key, work.scope_hash, work.position.checkpoint),
         "observed_missing": seen.missing,
@@ -104,7 +127,7 @@ def stopped(
     }
     if repair is not None and repair.transfer is not None:
         binding["transfer"] = repair.transfer.model_dump()
-    return approvable(XminError(code, message, details=counts_of(now or seen)), binding=binding, run_id=work.invocation.run_id)
+    return binding
 
 
 def approvable(error: XminError, *, binding: Mapping[str, Any], run_id: str) -> XminError:

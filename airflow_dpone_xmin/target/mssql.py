@@ -29,7 +29,7 @@ from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.engine import Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
-from airflow_dpone_xmin.target.mssql_driver import bulk_connection, limit_statements, odbc_url, require_pyodbc
+from airflow_dpone_xmin.target.mssql_driver import bulk_connection, limit_statements, login_timeout, odbc_url, require_pyodbc
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
@@ -90,7 +90,9 @@ class MssqlEngine:
             endpoint = self._state if role == "state" else self._endpoint
             database = {"target": self.layout.target.namespace, "staging": self.layout.staging, "state": self.layout.state}[role].database
             url = odbc_url(endpoint, database=database, multi_subnet_failover=self._multi_subnet)
-            self._pools[role] = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+            self._pools[role] = create_engine(
+                url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args={"timeout": login_timeout(endpoint)}
+            )
         return self._pools[role]
 
     def begin_exclusive(self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float) -> None:
@@ -210,6 +212,11 @@ class MssqlEngine:
         lacking = session.rows("grants.check", queries.lacking_permissions(rights))
         return [f"{row[1]} on {row[0]}" for row in lacking]
 
+    def may_alter(self, session: Session, table: TableName) -> bool:
+        """ALTER on the table."""
+        right = _permissions(self._quote, table.namespace, table.name, "ALTER")
+        return not session.rows("grants.alter", queries.lacking_permissions(right))
+
     # ---- staging ----------------------------------------------------------------------------------------------------------
     def difference_table(self, session: Session, projection: Projection) -> Table:
         """A temporary table of the session."""
@@ -226,7 +233,10 @@ class MssqlEngine:
         namespace = self.namespace(STAGING)
         table = f"{self._quote(namespace.schema)}.{self._quote(stage.table.name)}"
         mappings = [(index, plan.name) for index, plan in enumerate(stage.columns)]
-        with observe("stage.load"), bulk_connection(self._endpoint, database=namespace.database, translate=self.translate) as connection:
+        opened = bulk_connection(
+            self._endpoint, database=namespace.database, multi_subnet_failover=self._multi_subnet, translate=self.translate
+        )
+        with observe("stage.load"), opened as connection:
             cursor = connection.cursor()
             unregister = cancel.on_cancel(connection.close)
             try:

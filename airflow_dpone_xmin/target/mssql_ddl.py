@@ -1,4 +1,4 @@
-"""DDL that only SQL Server spells. Imports contracts and SQLAlchemy's identifier rules."""
+"""DDL that only SQL Server spells. Imports contracts, ``target/facts.py`` and SQLAlchemy's identifier rules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, Namespace
+from airflow_dpone_xmin.target.facts import ColumnFacts
 
 _PREPARER = MSDialect_pyodbc().identifier_preparer
 
@@ -25,11 +26,25 @@ class MssqlDdl:
         """Filtered indexes and computed columns need the two SET options in the session that creates them (Msg 1934)."""
         create = self.literal_text(f"CREATE SCHEMA {_q(namespace.schema)}")
         return [
-            f"USE {_q(namespace.database)}",
+            *self.use(namespace),
             "SET QUOTED_IDENTIFIER ON",
             "SET ANSI_NULLS ON",
             f"IF SCHEMA_ID({self.literal_text(namespace.schema)}) IS NULL EXEC({create})",
         ]
+
+    def use(self, namespace: Namespace) -> list[str]:
+        """DDL belongs to the current database."""
+        return [f"USE {_q(namespace.database)}"]
+
+    def add_column(self, namespace: Namespace, table: str, column: ColumnFacts) -> list[str]:
+        """NULL is said: the session's default may be otherwise."""
+        return [f"ALTER TABLE {self.qualified(namespace, table)} ADD {_q(column.name)} {column.type} NULL"]
+
+    def alter_column(self, namespace: Namespace, table: str, live: ColumnFacts, wanted: ColumnFacts) -> list[str]:
+        """Without its collation the column would get the database's."""
+        collation = f" COLLATE {live.collation}" if live.collation else ""
+        null = "NULL" if wanted.nullable else "NOT NULL"
+        return [f"ALTER TABLE {self.qualified(namespace, table)} ALTER COLUMN {_q(wanted.name)} {wanted.type}{collation} {null}"]
 
     def immutable(self, namespace: Namespace, table: str) -> list[str]:
         """An INSTEAD OF trigger that throws; TRUNCATE bypasses triggers and is not granted."""

@@ -19,7 +19,12 @@ from airflow_dpone_xmin.contracts.errors import XminError
 
 ODBC_DRIVER = "ODBC Driver 18 for SQL Server"
 LOGIN_TIMEOUT_SECONDS = 10
-_NOT_ODBC = {"driver", "login_timeout", "connect_timeout", "query_timeout", "dpone_registry_entry"}
+_NOT_ODBC = frozenset({"driver", "login_timeout", "connect_timeout", "query_timeout", "timeout", "dpone_registry_entry"})
+_DECIDED = frozenset(
+    {"addr", "address", "ansi", "autocommit", "connectretrycount", "database", "dsn", "host", "odbc_connect", "password", "port", "pwd",
+     "server", "uid", "unicode_results", "user", "username"}
+)  # fmt: skip
+"""Keywords that an extra cannot set, in any case: of a repeated keyword ODBC takes the first, and it would win over what is set here."""
 
 
 def require_pyodbc() -> Any:
@@ -41,10 +46,10 @@ def require_pyodbc() -> Any:
 
 def odbc_url(endpoint: Endpoint, *, database: str, multi_subnet_failover: bool) -> URL:
     """The SQLAlchemy URL of one database; SQLAlchemy escapes every value."""
-    options = {str(name): str(value) for name, value in endpoint.extra.items() if str(name).lower() not in _NOT_ODBC}
-    options |= {"driver": driver_name(endpoint), "ConnectRetryCount": "0"}
-    if multi_subnet_failover:
-        options["MultiSubnetFailover"] = "Yes"
+    options = driver_options(endpoint, multi_subnet_failover=multi_subnet_failover)
+    if "Authentication" in options:
+        # SQLAlchemy knows the lower-case spelling only, and adds Trusted_Connection to any other.
+        options["authentication"] = options.pop("Authentication")
     return URL.create(
         "mssql+pyodbc",
         username=endpoint.user,
@@ -52,8 +57,32 @@ def odbc_url(endpoint: Endpoint, *, database: str, multi_subnet_failover: bool) 
         host=endpoint.host,
         port=endpoint.port,
         database=database,
-        query=options,
-    ).update_query_dict({"timeout": str(login_timeout(endpoint))})
+        query={**options, "driver": driver_name(endpoint), "ConnectRetryCount": "0"},
+    )
+
+
+def driver_options(endpoint: Endpoint, *, multi_subnet_failover: bool) -> dict[str, str]:
+    """The ODBC keywords of a connection's extra, passed through: encryption, certificates, authentication, application intent …
+
+    Address and login are fields of the connection, never of its extra. A JSON boolean is spelled as ODBC does.
+
+    :param multi_subnet_failover: of the signed registry entry; the extra may also ask for it.
+    """
+    options: dict[str, str] = {}
+    for name, value in endpoint.extra.items():
+        folded = str(name).lower()
+        if folded not in _NOT_ODBC | _DECIDED and value is not None:
+            options[_SPELLED.get(folded, str(name))] = ("Yes" if value else "No") if isinstance(value, bool) else str(value)
+    if multi_subnet_failover:
+        options["MultiSubnetFailover"] = "Yes"
+    return options
+
+
+_SPELLED = {
+    "authentication": "Authentication",
+    "multisubnetfailover": "MultiSubnetFailover",
+    "multi_subnet_failover": "MultiSubnetFailover",
+}
 
 
 def login_timeout(endpoint: Endpoint) -> int:
@@ -88,11 +117,13 @@ def driver_name(endpoint: Endpoint) -> str:
 
 
 @contextmanager
-def bulk_connection(endpoint: Endpoint, *, database: str, translate: Callable[[BaseException, str], XminError]) -> Iterator[Any]:
+def bulk_connection(
+    endpoint: Endpoint, *, database: str, multi_subnet_failover: bool, translate: Callable[[BaseException, str], XminError]
+) -> Iterator[Any]:
     """A connection of the bulk loader."""
     import mssql_python
 
-    options = {str(name): str(value) for name, value in endpoint.extra.items() if str(name).lower() not in _NOT_ODBC}
+    options = driver_options(endpoint, multi_subnet_failover=multi_subnet_failover)
     server = f"{endpoint.host},{endpoint.port}" if endpoint.port else str(endpoint.host)
     identity = {"uid": endpoint.user, "pwd": endpoint.password} if endpoint.user else {}
     try:

@@ -200,6 +200,10 @@ class PostgresEngine:
         missing = [f"{row[2]} on {row[0]}.{row[1]}" for row in _lacking(session, queries.TABLE_GRANTS, tables)]
         return missing + [f"{row[2]} on schema {row[0]}" for row in _lacking(session, queries.SCHEMA_GRANTS, schemas)]
 
+    def may_alter(self, session: Session, table: TableName) -> bool:
+        """Membership in the owner's role: PostgreSQL has no other right to ALTER a table."""
+        return bool(session.scalar("grants.alter", queries.MAY_ALTER, {"schema": table.namespace.schema, "name": table.name}))
+
     # ---- staging ----------------------------------------------------------------------------------------------------------
     def difference_table(self, session: Session, projection: Projection) -> Table:
         """A temporary table that the end of the transaction drops."""
@@ -322,7 +326,7 @@ def _login_state(error: BaseException) -> str:
 def _code_of(state: str, label: str) -> str:
     if state in ("40001", "40P01"):
         return "mssql_transaction.conflict"
-    if state == "55P03":
+    if state in ("55P03", "57014"):  # a statement that ran out of time: HYT00 of SQL Server
         return "mssql_transaction.lock_timeout"
     if state == "42501":
         return "mssql_transaction.permission_denied"

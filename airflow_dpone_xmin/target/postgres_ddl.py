@@ -1,4 +1,4 @@
-"""DDL that only the embedded engine spells. Imports contracts and the standard library."""
+"""DDL that only the embedded engine spells. Imports contracts, ``target/facts.py`` and psycopg's SQL composition."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from uuid import UUID
 from psycopg import sql
 
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, Namespace
+from airflow_dpone_xmin.target.facts import ColumnFacts
 
 
 def _spell(template: str, **parts: sql.Composable) -> str:
@@ -22,6 +23,26 @@ class PostgresDdl:
     def enter(self, namespace: Namespace) -> list[str]:
         """The script runs in the one database; only the schema may be missing."""
         return [_spell("CREATE SCHEMA IF NOT EXISTS {schema}", schema=sql.Identifier(namespace.schema))]
+
+    def use(self, namespace: Namespace) -> list[str]:
+        """There is one database only."""
+        return []
+
+    def add_column(self, namespace: Namespace, table: str, column: ColumnFacts) -> list[str]:
+        """Nullable, without default."""
+        return [self._alter(namespace, table, f"ADD COLUMN {{column}} {column.type}", column)]
+
+    def alter_column(self, namespace: Namespace, table: str, live: ColumnFacts, wanted: ColumnFacts) -> list[str]:
+        """Type and nullability are two actions."""
+        out = []
+        if live.type != wanted.type:
+            out.append(self._alter(namespace, table, f"ALTER COLUMN {{column}} TYPE {wanted.type}", wanted))
+        if wanted.nullable and not live.nullable:
+            out.append(self._alter(namespace, table, "ALTER COLUMN {column} DROP NOT NULL", wanted))
+        return out
+
+    def _alter(self, namespace: Namespace, table: str, action: str, column: ColumnFacts) -> str:
+        return _spell("ALTER TABLE {table} " + action, table=self._table(namespace, table), column=sql.Identifier(column.name))
 
     def immutable(self, namespace: Namespace, table: str) -> list[str]:
         """A BEFORE trigger; TRUNCATE is covered too, and not granted anyway."""

@@ -39,6 +39,10 @@ SCHEMA_GRANTS = text(
     "SELECT s, t, p FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[])) AS w(s, t, p)"
     " WHERE NOT coalesce(has_schema_privilege((SELECT oid FROM pg_namespace WHERE nspname = s), p), false)"
 )
+MAY_ALTER = text(
+    "SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = :schema AND c.relname = :name"
+)
 OBSERVE_DATABASE = (
     "SELECT d.datname, d.oid::bigint, {token}, d.datallowconn, has_database_privilege(d.oid, 'CONNECT'),"
     " (SELECT system_identifier::text FROM pg_control_system())"

@@ -42,8 +42,19 @@ def require_shape(engine: Engine, facts: TableFacts, route: Route, projection: P
             f"{route.layout.target.display}: {differences[0]}"
             + (f" (and {len(differences) - 1} more)" if len(differences) > 1 else "")
             + ".",
+            hint=_hint(differences),
             details={"differences": differences},
         )
+
+
+def _hint(differences: list[str]) -> str | None:
+    """A column without a source column is the one difference whose remedy is not the rendered table."""
+    if not any("is neither a source column" in text for text in differences):
+        return None
+    return (
+        "A column was dropped or renamed at the source, or added in the target. A rename is never guessed: the target's owner renames or "
+        "drops the column, or `schema_evolution.on_dropped_column: keep` leaves nullable columns as they are."
+    )
 
 
 def shape_differences(engine: Engine, facts: TableFacts, route: Route, projection: Projection) -> Iterator[str]:
@@ -62,7 +73,7 @@ def shape_differences(engine: Engine, facts: TableFacts, route: Route, projectio
         elif live.computed or live.identity:
             yield f"column {column.name} is computed or an identity"
     yield from _key_differences(engine, facts, projection)
-    yield from _foreign_parts(facts, {column.name for column in wanted.columns}, mode)
+    yield from _foreign_parts(facts, {column.name for column in wanted.columns}, mode, keep_dropped=route.keep_dropped_columns)
 
 
 def _key_differences(engine: Engine, facts: TableFacts, projection: Projection) -> Iterator[str]:
@@ -76,7 +87,7 @@ def _key_differences(engine: Engine, facts: TableFacts, projection: Projection) 
             yield f"key column {plan.name} has collation {live.collation or 'default'}, expected {collation}"
 
 
-def _foreign_parts(facts: TableFacts, ours: set[str], mode: DeleteMode) -> Iterator[str]:
+def _foreign_parts(facts: TableFacts, ours: set[str], mode: DeleteMode, *, keep_dropped: bool) -> Iterator[str]:
     """What is not ours and could refuse, change or silently add something."""
     for column in facts.columns:
         flag = column.name == IS_DELETED and mode is DeleteMode.TIMESTAMP_AND_FLAG
@@ -84,7 +95,7 @@ def _foreign_parts(facts: TableFacts, ours: set[str], mode: DeleteMode) -> Itera
             yield f"column {IS_DELETED} must be computed from the timestamp"
         elif column.name not in ours and column.name.lower() in {name.lower() for name in ours}:
             yield f"column {column.name} differs from one of this route's only by case"
-        elif column.name not in ours and not flag:
+        elif column.name not in ours and not flag and not (keep_dropped and column.nullable):
             yield f"column {column.name} is neither a source column nor one of this product's"
     if mode is DeleteMode.TIMESTAMP_AND_FLAG and facts.column(IS_DELETED) is None:
         yield f"column {IS_DELETED} is missing"

@@ -23,8 +23,9 @@ from typing import Any
 import pytest
 
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
-from airflow_dpone_xmin.registry.keys import generate_keypair, read_signer
+from airflow_dpone_xmin.registry.keys import read_signer
 from airflow_dpone_xmin.registry.sign import sign_registry
+from tests.approvals import Owner
 from tests.world import Setup, World
 
 TABLE = (
@@ -53,10 +54,16 @@ def context(run_id: str, *, try_number: int = 1, map_index: int = -1) -> Any:
 
 
 @pytest.fixture
-def deployment(worlds: Setup, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, embedded_only: None) -> World:
+def approver(tmp_path: Path) -> Owner:
+    """Who signs the deployment's registry and approves its exceptional runs."""
+    return Owner(tmp_path, name="test")
+
+
+@pytest.fixture
+def deployment(worlds: Setup, approver: Owner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, embedded_only: None) -> World:
     """Forty orders, and an Airflow that is configured for them."""
     world = worlds(*TABLE)
-    private, public, _ = generate_keypair(tmp_path, name="test")
+    private, public = approver.private, approver.public
     registry = tmp_path / "registry.json"
     registry.write_bytes(sign_registry(world.registry().model_dump_json(by_alias=True, exclude_unset=True).encode(), read_signer(private)))
     monkeypatch.setenv("AIRFLOW__DPONE_XMIN__REGISTRY", str(registry))

@@ -17,10 +17,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.hooks.mssql import MssqlDatabaseAuthorityHook
+from airflow_dpone_xmin.hooks.postgres import PostgresSourceAuthorityHook
 from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 from airflow_dpone_xmin.operators.worker import CancellableWork
+from airflow_dpone_xmin.target.postgres import PostgresEngine
 from tests.airflow.conftest import COLUMNS, Operator, connection, context
+from tests.approvals import Owner
 from tests.world import World
 
 WAIT_SECONDS = 20
@@ -97,13 +101,65 @@ def refused(operator: Any, kind: type[Exception], code: str) -> str:
     return str(caught.value)
 
 
-def test_a_guard_fails_the_task_at_once(deployment: World, operator: Operator, caplog: pytest.LogCaptureFixture) -> None:
-    guarded = {**deployment.manifest()["reconciliation"], "guards": {"max_delete_rows": 2}}
-    manifest = {**deployment.manifest(), "reconciliation": guarded}
+def guarded(world: World, **guards: Any) -> dict[str, Any]:
+    """The deployment's manifest with guards."""
+    return {**world.manifest(), "reconciliation": {**world.manifest()["reconciliation"], "guards": guards}}
+
+
+def test_a_guard_fails_the_task_at_once_and_its_log_tells_an_approver_everything_once(
+    deployment: World, operator: Operator, caplog: pytest.LogCaptureFixture
+) -> None:
+    manifest = guarded(deployment, max_delete_rows=2)
+    first = operator(manifest=manifest).execute(context("run-1"))
+    deployment.source.run("DELETE FROM orders WHERE id <= 10")
+    text = refused(operator(manifest=manifest), AirflowFailException, "guard.deletes_exceeded")
+    whole = text + caplog.text
+    assert whole.count("dpone-xmin repair propose MANIFEST --run-id run-x --id ID --reason TEXT -o FILE") == 1
+    assert whole.count("10 of 40 active rows missing, ratio 10/40") == 1
+    assert f"checkpoint     revision 1, xmin {first['checkpoint_xmin']}" in caplog.text
+    assert "full baseline  not needed" in caplog.text
+    assert '{"name": "orders_process"' in caplog.text  # MANIFEST of the command
+    assert "Hint: Verify the deletes" in text
+
+
+def test_the_proposed_command_names_manifest_table_and_map_index(
+    deployment: World, operator: Operator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "my orders.json"
+    path.write_text(json.dumps(guarded(deployment, max_delete_rows=2)))
+    operator(manifest=str(path)).execute(context("run-1"))
+    deployment.source.run("DELETE FROM orders WHERE id <= 10")
+    with pytest.raises(AirflowFailException, match=r"guard\.deletes_exceeded"):
+        operator(manifest=str(path), table="public.orders").execute(context("manual__2026", map_index=2))
+    assert f"propose '{path}' --table public.orders --run-id manual__2026 --map-index 2 --id ID" in caplog.text
+    assert '"name"' not in caplog.text
+
+
+# ---- exceptional runs -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("absent", [None, "", " ", "None"])
+def test_an_absent_reference_means_an_ordinary_run(deployment: World, operator: Operator, absent: str | None) -> None:
+    summary = operator(repair_authority_ref=absent).execute(context("run-1"))
+    assert (summary["status"], summary["repair_authority"]) == ("committed", None)
+
+
+def test_an_approved_run_says_so_in_log_and_xcom(
+    deployment: World, operator: Operator, approver: Owner, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    manifest = guarded(deployment, max_delete_rows=2)
     operator(manifest=manifest).execute(context("run-1"))
     deployment.source.run("DELETE FROM orders WHERE id <= 10")
-    refused(operator(manifest=manifest), AirflowFailException, "guard.deletes_exceeded")
-    assert '"observed_missing": 10' in caplog.text  # what an approver needs
+    with pytest.raises(AirflowFailException):
+        operator(manifest=manifest).execute(context("run-2", map_index=3))
+    refused(operator(manifest=manifest, repair_authority_ref="fix"), AirflowFailException, "repair_authority.not_found")
+    authority = approver.propose(deployment, "run-2", map_index=3)
+    approver.approve(deployment, authority)
+    summary = operator(manifest=manifest, repair_authority_ref="fix").execute(context("run-3"))
+    assert summary["counts"]["soft_deleted"] == 10
+    assert summary["repair_authority"] == {"id": "fix", "digest": authority.digest.hex()}
+    assert json.loads(json.dumps(summary)) == summary
+    assert "repair authority fix is selected" in caplog.text and "Repair authority fix is consumed" in caplog.text
+    refused(operator(manifest=manifest, repair_authority_ref="fix"), AirflowFailException, "repair_authority.consumed")
 
 
 def test_an_unreachable_source_is_left_to_the_retries(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,17 +336,36 @@ def test_a_time_out_of_the_task_stops_the_work() -> None:
 
 
 # ---- hooks ----------------------------------------------------------------------------------------------------------------
-def test_the_hooks_say_who_answers(deployment: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_dpone_xmin.hooks.mssql import MssqlDatabaseAuthorityHook
-    from airflow_dpone_xmin.hooks.postgres import PostgresSourceAuthorityHook
-
+def test_the_hooks_say_who_answers_and_which_pins_hold(deployment: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ok, text = PostgresSourceAuthorityHook("src").test_connection()
     assert ok and "role dpone_reader" in text and deployment.source.database in text
+    assert "Registry entry src: every catalog_identity pin holds, for 1 relation." in text
     ok, text = MssqlDatabaseAuthorityHook("dwh", engine="embedded").test_connection()
     assert ok and "principal dpone_writer" in text
+    assert f"Registry entry dwh: every pin of {deployment.target.database} holds." in text
 
     endpoint = deployment.source.endpoint()
     monkeypatch.setenv("AIRFLOW_CONN_SRC", connection(type(endpoint)("src", endpoint.host, None, "absent", endpoint.user)))
     ok, text = PostgresSourceAuthorityHook("src").test_connection()
     assert not ok and text.startswith("postgres_source.unreachable: ")
     assert PostgresSourceAuthorityHook("nothing").test_connection()[1].startswith("DPONE_CONNECTION_UNRESOLVED: ")
+
+
+def test_the_hooks_report_a_pin_that_does_not_hold(deployment: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment.source.run("ALTER TABLE orders RENAME TO gone", "CREATE TABLE orders (id bigint)")
+    ok, text = PostgresSourceAuthorityHook("src").test_connection()
+    assert not ok and text.startswith("postgres_source_authority.relation_mismatch: ")
+    monkeypatch.setattr(PostgresEngine, "observe_database", lambda *_: None)
+    ok, text = MssqlDatabaseAuthorityHook("dwh", engine="embedded").test_connection()
+    assert not ok and "canonical name is no such database" in text
+
+
+def test_a_connection_may_name_its_registry_entry_and_nothing_else(deployment: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = json.loads(connection(deployment.source.endpoint()))
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps({**facts, "extra": {"dpone_registry_entry": "src"}}))
+    assert "Registry entry src" in PostgresSourceAuthorityHook("other").test_connection()[1]
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps(facts))
+    assert "no pin was verified" in PostgresSourceAuthorityHook("other").test_connection()[1]
+    monkeypatch.delenv("AIRFLOW__DPONE_XMIN__REGISTRY")
+    ok, text = PostgresSourceAuthorityHook("src").test_connection()
+    assert ok and "no pin was verified" in text

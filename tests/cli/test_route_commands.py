@@ -150,9 +150,14 @@ def test_an_exceptional_day(shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("line", "replacement"),
-    [("max_delete_rows: 5", "max_delete_rows: many"), ("environment: test", "environment: test\nsurprise: 1"), ("reason: archived", "reason: ''"),
-     ("kind: dpone", "kind: [dpone"), ("full_baseline: false", "full_baseline: false\n  full_baseline: true")],
-)  # fmt: skip
+    [
+        ("max_delete_rows: 5", "max_delete_rows: many"),
+        ("environment: test", "environment: test\nsurprise: 1"),
+        ("reason: archived", "reason: ''"),
+        ("kind: dpone", "kind: [dpone"),
+        ("full_baseline: false", "full_baseline: false\n  full_baseline: true"),
+    ],
+)
 def test_an_edited_document_is_read_strictly(shell: Shell, line: str, replacement: str) -> None:
     shell("run", "m.yaml", "--run-id", "r1")
     shell.world.source.run("DELETE FROM orders WHERE id <= 5")
@@ -243,14 +248,14 @@ def test_tables_that_are_not_there(shell: Shell) -> None:
     shell.world.source.run("ALTER TABLE orders RENAME TO gone")
     checked = shell("check", "m.yaml", "--connections", "--format", "json")
     assert checked.code == 1
-    assert codes(checked) == {"postgres_source.relation_missing"} or any(code.startswith("postgres_source") for code in codes(checked))
+    assert codes(checked) == {"postgres_source.relation_missing", "postgres_source_authority.relation_mismatch"}
     done = shell("run", "m.yaml", "--format", "json")
     assert done.json["error"]["code"] in codes(checked)
     shell.world.source.run("ALTER TABLE gone RENAME TO orders")
     shell.world.target.run(f"ALTER TABLE {target} RENAME TO gone")
     checked = shell("check", "m.yaml", "--connections", "--format", "json")
-    assert "DPONE_TARGET_UNSUPPORTED" in codes(checked) or "mssql_transaction.permission_denied" in codes(checked)
-    assert shell("run", "m.yaml", "--format", "json").json["error"]["code"] in codes(checked)
+    assert codes(checked) == {"DPONE_TARGET_UNSUPPORTED"}
+    assert shell("run", "m.yaml", "--format", "json").json["error"]["code"] == "DPONE_TARGET_UNSUPPORTED"
 
 
 # ---- grants ---------------------------------------------------------------------------------------------------------------

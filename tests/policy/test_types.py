@@ -17,8 +17,8 @@ _DISPLAY = {"int4": "integer", "varchar": "character varying", "bpchar": "charac
 
 def column(base: str, *, name: str = "c", typmod: int = -1, nullable: bool = False, **changes: Any) -> SourceColumn:
     shown = _DISPLAY.get(base, base)
-    if base == "varchar" and typmod > 4:
-        shown = f"character varying({typmod - 4})"
+    if base in ("varchar", "bpchar") and typmod > 4:
+        shown = f"{shown}({typmod - 4})"
     facts: dict[str, Any] = {"type_kind": "b", "type_schema": "pg_catalog", "is_array": False}
     return SourceColumn(name=name, attnum=1, type_name=shown, base_type=base, typmod=typmod, nullable=nullable, **(facts | changes))
 
@@ -261,6 +261,130 @@ def test_lossless_overrides(base: str, typmod: int, override: str, mssql: str, e
 )
 def test_lossy_overrides(base: str, typmod: int, override: str) -> None:
     refused("DPONE_TYPE_LOSSY", base, typmod=typmod, override=override)
+
+
+#: Everything that an author might write, against every carried type; what is not listed as accepted is refused.
+OVERRIDES = (
+    "bit",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "decimal(5,0)",
+    "decimal(9,2)",
+    "decimal(10,0)",
+    "decimal(10,2)",
+    "decimal(12,2)",
+    "decimal(12,4)",
+    "decimal(19,0)",
+    "decimal(38,0)",
+    "decimal(38,10)",
+    "numeric(38,2)",
+    "decimal",
+    "decimal(max)",
+    "money",
+    "smallmoney",
+    "real",
+    "float",
+    "float(24)",
+    "float(25)",
+    "float(53)",
+    "float(54)",
+    "char(10)",
+    "varchar(10)",
+    "varchar(max)",
+    "nchar(10)",
+    "nvarchar(9)",
+    "nvarchar(10)",
+    "nvarchar(20)",
+    "nvarchar(4000)",
+    "nvarchar(4001)",
+    "nvarchar(max)",
+    "NVARCHAR ( MAX )",
+    "nvarchar(0)",
+    "nvarchar(10,2)",
+    "text",
+    "ntext",
+    "binary(10)",
+    "varbinary(10)",
+    "varbinary(max)",
+    "image",
+    "uniqueidentifier",
+    "date",
+    "time",
+    "time(5)",
+    "time(6)",
+    "time(7)",
+    "datetime",
+    "smalldatetime",
+    "datetime2",
+    "datetime2(3)",
+    "datetime2(6)",
+    "datetime2(7)",
+    "datetimeoffset",
+    "datetimeoffset(0)",
+    "datetimeoffset(6)",
+    "datetimeoffset(7)",
+    "xml",
+    "sql_variant",
+    "rowversion",
+    "hierarchyid",
+    "geometry",
+    "json",
+    "sysname",
+    "",
+    "max",
+    "int; DROP TABLE t",
+    "nvarchar(10) COLLATE x",
+)
+_WIDE = {"decimal(19,0)", "decimal(38,0)", "decimal(38,10)", "numeric(38,2)"}
+_TEXTS = {"nvarchar(9)", "nvarchar(10)", "nvarchar(20)", "nvarchar(4000)", "nvarchar(max)", "NVARCHAR ( MAX )"}
+LOSSLESS: dict[tuple[str, int, bool], set[str]] = {
+    ("bool", -1, False): {"bit"},
+    ("int2", -1, False): {"smallint", "int", "bigint", "decimal(5,0)", "decimal(9,2)", "decimal(10,0)", "decimal(10,2)", "decimal(12,2)",
+                          "decimal(12,4)", *_WIDE},
+    ("int4", -1, False): {"int", "bigint", "decimal(10,0)", "decimal(12,2)", *_WIDE},
+    ("int8", -1, False): {"bigint", *_WIDE},
+    ("numeric", numeric(10, 2), False): {"decimal(10,2)", "decimal(12,2)", "decimal(12,4)", "decimal(38,10)", "numeric(38,2)"},
+    ("float4", -1, False): {"real", "float", "float(25)", "float(53)"},
+    ("float8", -1, False): {"float", "float(25)", "float(53)"},
+    ("text", -1, False): _TEXTS,
+    ("varchar", -1, False): _TEXTS,
+    ("varchar", 14, False): _TEXTS - {"nvarchar(9)"},
+    ("bpchar", 14, False): _TEXTS - {"nvarchar(9)"},
+    ("json", -1, False): _TEXTS,
+    ("jsonb", -1, False): _TEXTS,
+    ("interval", -1, True): _TEXTS,
+    ("int4", -1, True): _TEXTS,
+    ("uuid", -1, False): {"uniqueidentifier"},
+    ("date", -1, False): {"date"},
+    ("time", -1, False): {"time", "time(6)", "time(7)"},
+    ("timestamp", -1, False): {"datetime2", "datetime2(6)", "datetime2(7)"},
+    ("timestamptz", -1, False): {"datetimeoffset", "datetimeoffset(6)", "datetimeoffset(7)"},
+    ("bytea", -1, False): {"varbinary(max)"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "typmod", "contract"), LOSSLESS)
+def test_override_matrix(base: str, typmod: int, contract: bool) -> None:
+    """Every override either keeps every value (a guard holds a bound that the source does not declare) or is refused as lossy."""
+    accepted = set()
+    for override in OVERRIDES:
+        try:
+            made = plan(base, typmod=typmod, text=contract, override=override)
+        except XminError as error:
+            assert error.code == "DPONE_TYPE_LOSSY", (override, error)
+            assert error.details["override"] == override
+        else:
+            accepted.add(override)
+            assert made.max_utf16 == (
+                int(made.mssql_type[9:-1]) if made.mssql_type.startswith("nvarchar") and "max" not in made.mssql_type else None
+            )
+    assert accepted == LOSSLESS[base, typmod, contract]
+
+
+def test_the_matrix_has_every_carried_type() -> None:
+    assert {base for base, _, _ in LOSSLESS} >= {name for name, rule in TYPES.items() if rule.verdict is Verdict.CARRIED}
 
 
 def test_key_overrides_stay_keys() -> None:

@@ -252,7 +252,7 @@ def test_consumed_while_the_run_works(stopped: World, owner: Owner) -> None:
 @pytest.mark.usefixtures("embedded_only")
 @pytest.mark.parametrize("column", ["allow_max_delete_rows = 20", "reason = 'other'", "expires_at_utc = expires_at_utc + interval '1 day'"])
 def test_digest_drift(stopped: World, owner: Owner, column: str) -> None:
-    """A database administrator disables the trigger and edits the row: the digest no longer fits; with the trigger left off nothing runs."""
+    """A database administrator disables the trigger and edits the row: its digest no longer fits; with the trigger off nothing runs."""
     selection = owner.admit(stopped, "stopped")
     table = stopped.state_name("dpone_repair_authority")
     with pytest.raises(Exception, match="never change"):
@@ -282,7 +282,7 @@ def test_digest_drift_with_a_recomputed_digest(stopped: World, owner: Owner) -> 
 
 
 def test_signatures(stopped: World, owner: Owner, tmp_path: Path) -> None:
-    """Unsigned, signed by an unknown key, an envelope of another document, of another type, or no envelope at all: a row alone approves nothing."""
+    """Unsigned, an unknown key, an envelope of another document or type, or none at all: a row alone approves nothing."""
     stranger = Owner(tmp_path, name="stranger")
     proposal = owner.propose(stopped, "stopped")
 
@@ -338,7 +338,12 @@ def test_bounds_hold_where_no_guard_stops(stopped: World, owner: Owner) -> None:
 def test_more_rows_went_after_the_approval(stopped: World, owner: Owner) -> None:
     selection = owner.admit(stopped, "stopped")
     stopped.source.run("DELETE FROM orders WHERE id = 6")
-    refused(stopped, "repair_authority.bounds_exceeded", repair=selection)
+    error = refused(stopped, "repair_authority.bounds_exceeded", repair=selection)
+    assert "repair propose" in error.hint
+    larger = owner.propose(stopped, "stopped", "larger")
+    assert (larger.allow.max_delete_rows, larger.allow.max_delete_ratio, larger.allow.full_baseline) == (6, Decimal("0.3"), False)
+    committed(stopped, "stopped", repair=owner.approve(stopped, larger))
+    assert [row[0] for row in consumptions(stopped)] == ["larger"], "the one that was too small stays unconsumed"
 
 
 # ---- owner's commands -----------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def tombstones(world: World) -> list[tuple[Any, ...]]:
 
 
 def lose_state(world: World) -> None:
-    """The state database was lost; the target, with its head, was not. Receipts are immutable, so they go with their table's trigger off."""
+    """The state database was lost; the target, with its head, was not. Receipts only go with their table's trigger off."""
     receipts = world.state_name("dpone_commit_receipt")
     world.target.run(
         f"DELETE FROM {world.state_name('dpone_source_state')}",

@@ -31,6 +31,11 @@ REFUSED = [
     ("timestamptz", "9999-12-31 23:59:59.999999-01"),
     ("timestamptz", "0001-01-01 00:00:00+01"),
     ("time", "24:00:00"),
+    ("time", "23:59:60"),
+    ("time(0)", "23:59:59.9"),
+    ("timestamp", "9999-12-31 23:59:60"),
+    ("timestamp(0)", "9999-12-31 23:59:59.9"),
+    ("timestamptz(3)", "9999-12-31 23:59:59.9999+00"),
     ("numeric(10,2)", "NaN"),
     ("real", "NaN"),
     ("real", "Infinity"),
@@ -93,6 +98,7 @@ def test_accepted(source_db: SourceDb, type_name: str, value: str, expected: Any
         ("varchar(3)", None, " ", "no trailing space in a key"),
         ("varchar(3)", None, "a😀😀", "at most 3 UTF-16 units"),
         ("text", "nvarchar(3)", "abcd", "at most 3 UTF-16 units"),
+        ("varchar(3)", None, "\u0301a ", "no trailing space in a key"),
         ("date", None, "infinity", "between 0001-01-01 and 9999-12-31"),
         ("timestamp", None, "infinity", "between 0001-01-01 00:00:00 and 9999-12-31 23:59:59.999999"),
     ],
@@ -104,6 +110,39 @@ def test_keys(source_db: SourceDb, type_name: str, override: str | None, value: 
     with pytest.raises(XminError) as caught:
         source_db.extract(source_db.request(type_overrides={} if override is None else {"id": override}))
     assert (caught.value.code, caught.value.details["rule"]) == (CODE, rule)
+
+
+@pytest.mark.parametrize(
+    ("declared", "contract", "override", "value", "fits"),
+    [
+        ("char(3)", False, "nvarchar(3)", "ab", True),
+        ("char(3)", False, "nvarchar(3)", "😀", False),
+        ("char(3)", True, "nvarchar(3)", "😀", True),
+        ("text", False, "nvarchar(4)", "😀😀", True),
+        ("text", False, "nvarchar(3)", "😀😀", False),
+        ("varchar(3)", False, "nvarchar(3)", "a😀b", False),
+        ("interval", True, "nvarchar(5)", "1 day", True),
+        ("interval", True, "nvarchar(5)", "2 days", False),
+        ("jsonb", False, "nvarchar(7)", '{"a":1}', False),
+        ("json", False, "nvarchar(7)", '{"a":1}', True),
+    ],
+)
+def test_a_bounded_text_is_counted_in_utf16(
+    source_db: SourceDb, declared: str, contract: bool, override: str, value: str, fits: bool
+) -> None:
+    """A bound that the source does not have is held by a guard: nothing is cut, and the error tells the rule, not the value."""
+    load(source_db, declared, value)
+    strings = frozenset(["c"]) if contract else frozenset()
+    request = source_db.request(type_overrides={"c": override}, string_columns=strings)
+    if fits:
+        assert len(rows_of(source_db.extract(request))) == 51
+        return
+    with pytest.raises(XminError) as caught:
+        source_db.extract(request)
+    assert (caught.value.code, caught.value.details["column"]) == (CODE, "c")
+    assert caught.value.details["rule"] == f"at most {override[9:-1]} UTF-16 units"
+    assert value not in str(caught.value.to_dict())
+    assert os.listdir(request.work_dir) == []
 
 
 @pytest.mark.parametrize("value", ["ä😀", "ab", "a\u00a0", "a\t"])

@@ -58,7 +58,8 @@ def refused(world: World, code: str, *, owner: bool = True) -> XminError:
 def contract(world: World) -> tuple[Any, ...]:
     """Version row and constraints of the table that the step is about."""
     schema = world.target.layout(world.table).state.schema
-    query = f"SELECT constraint_name FROM information_schema.table_constraints WHERE table_schema = '{schema}' AND table_name = 'dpone_load_attempt'"
+    query = f"SELECT constraint_name FROM information_schema.table_constraints WHERE table_schema = '{schema}'"
+    query += " AND table_name = 'dpone_load_attempt'"
     names = sorted(row[0] for row in world.target.rows(query) if "not_null" not in row[0])
     return names, world.target.rows(f"SELECT version, installed_at_utc FROM {world.state_name('dpone_catalog_version')}")
 
@@ -68,8 +69,8 @@ def attempt(world: World, invocation: int, *, copies: int = 1) -> None:
     for _ in range(copies):
         key, digest = (value.format(part) for part in (uuid.uuid4().hex * 2, f"{invocation:064x}"))
         world.target.run(
-            f"INSERT INTO {world.state_name('dpone_load_attempt')} (attempt_key, invocation_digest, target_identity, route_fingerprint, load_id,"
-            f" status, created_at_utc, updated_at_utc) VALUES ({key}, {digest}, {digest}, {digest}, '{uuid.uuid4()}', 'committed',"
+            f"INSERT INTO {world.state_name('dpone_load_attempt')} (attempt_key, invocation_digest, target_identity, route_fingerprint,"
+            f" load_id, status, created_at_utc, updated_at_utc) VALUES ({key}, {digest}, {digest}, {digest}, '{uuid.uuid4()}', 'committed',"
             " '2026-01-01', '2026-01-01')"
         )
 

@@ -1,0 +1,110 @@
+"""What reaches the ODBC driver: encryption, certificates, authentication and fail-over, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
+
+from airflow_dpone_xmin.contracts.endpoint import Endpoint
+from airflow_dpone_xmin.target import mssql_driver
+from airflow_dpone_xmin.target.mssql_driver import driver_options, odbc_url
+
+
+def endpoint(user: str | None = "app", password: str | None = "p;w}d", **extra: Any) -> Endpoint:
+    return Endpoint("dwh", "listener", 1433, "other", user, password, {"driver": "ODBC Driver 18 for SQL Server", **extra})
+
+
+def connected(found: Endpoint, *, multi_subnet_failover: bool = False) -> list[str]:
+    """The keywords of the ODBC connection string, as SQLAlchemy writes it."""
+    url = odbc_url(found, database="DWH", multi_subnet_failover=multi_subnet_failover)
+    (text,), options = MSDialect_pyodbc().create_connect_args(url)
+    assert options == {}
+    return str(text).split(";")
+
+
+def test_address_login_and_lease_rules_are_always_set() -> None:
+    parts = connected(endpoint(password="secret"))
+    assert parts == [
+        "DRIVER={ODBC Driver 18 for SQL Server}", "Server=listener,1433", "Database=DWH", "UID=app", "PWD=secret", "ConnectRetryCount=0",
+    ]  # fmt: skip
+
+
+def test_a_password_cannot_add_a_keyword() -> None:
+    assert "PWD={p;w}}d}" in ";".join(connected(endpoint()))
+
+
+@pytest.mark.parametrize(
+    ("extra", "keyword"),
+    [
+        ({"Encrypt": "strict"}, "Encrypt=strict"),
+        ({"Encrypt": True}, "Encrypt=Yes"),
+        ({"TrustServerCertificate": False}, "TrustServerCertificate=No"),
+        ({"HostNameInCertificate": "sql.example"}, "HostNameInCertificate=sql.example"),
+        ({"ServerCertificate": "/etc/ssl/sql.pem"}, "ServerCertificate=/etc/ssl/sql.pem"),
+        ({"ApplicationIntent": "ReadWrite"}, "ApplicationIntent=ReadWrite"),
+        ({"Authentication": "ActiveDirectoryServicePrincipal"}, "authentication=ActiveDirectoryServicePrincipal"),
+        ({"MultiSubnetFailover": "Yes"}, "MultiSubnetFailover=Yes"),
+        ({"multi_subnet_failover": True}, "MultiSubnetFailover=Yes"),
+    ],
+)
+def test_options_of_the_connection_are_passed_through(extra: dict[str, Any], keyword: str) -> None:
+    assert keyword in connected(endpoint(**extra))
+
+
+@pytest.mark.parametrize("spelling", ["Authentication", "authentication", "AUTHENTICATION"])
+def test_a_managed_identity_needs_no_trusted_connection(spelling: str) -> None:
+    parts = connected(endpoint(None, None, **{spelling: "ActiveDirectoryMsi"}))
+    assert "Authentication=ActiveDirectoryMsi" in parts
+    assert not [part for part in parts if part.lower().startswith(("trusted_connection", "uid", "pwd"))]
+
+
+def test_without_a_login_the_system_account_is_used() -> None:
+    assert "Trusted_Connection=Yes" in connected(endpoint(None, None))
+
+
+def test_the_registry_may_ask_for_multi_subnet_failover() -> None:
+    for extra in ({}, {"MultiSubnetFailover": "No"}, {"multisubnetfailover": False}):
+        parts = connected(endpoint(**extra), multi_subnet_failover=True)
+        assert [part for part in parts if part.lower().startswith("multisubnet")] == ["MultiSubnetFailover=Yes"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["connectretrycount", "ConnectRetryCount", "SERVER", "addr", "database", "UID", "pwd", "odbc_connect", "DSN", "autocommit", "timeout"],
+)
+def test_an_extra_cannot_redirect_the_login_or_bring_silent_reconnects_back(name: str) -> None:
+    assert connected(endpoint(**{name: "5"})) == connected(endpoint())
+
+
+def test_the_bulk_loader_gets_the_same_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = endpoint(Encrypt=True, login_timeout=3, dpone_registry_entry="dwh", Server="elsewhere")
+    assert driver_options(found, multi_subnet_failover=True) == {"Encrypt": "Yes", "MultiSubnetFailover": "Yes"}
+    seen: dict[str, Any] = {}
+
+    class Connection:
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("mssql_python.connect", lambda text, **options: seen.update(options) or Connection())
+    with mssql_driver.bulk_connection(found, database="STAGE", multi_subnet_failover=True, translate=lambda *_: pytest.fail("translated")):
+        pass
+    assert seen == {
+        "autocommit": True, "server": "listener,1433", "database": "STAGE", "uid": "app", "pwd": "p;w}d", "Encrypt": "Yes",
+        "MultiSubnetFailover": "Yes",
+    }  # fmt: skip
+
+
+def test_a_login_waits_ten_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyodbc takes the limit as an argument; in the connection string the driver would ignore it."""
+    from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+    from airflow_dpone_xmin.target.mssql import MssqlEngine
+
+    space = Namespace("DWH", "dbo")
+    layout = Layout(engine="mssql", target=TableName(space, "t"), staging=space, state=space)
+    for asked, given in (({}, 10), ({"login_timeout": 4}, 4), ({"login_timeout": 60}, 10)):
+        seen: dict[str, Any] = {}
+        monkeypatch.setattr("airflow_dpone_xmin.target.mssql.create_engine", lambda url, **options: seen.update(options))  # noqa: B023
+        found = endpoint(**asked)
+        MssqlEngine(found, layout, state=found)._pool("target")
+        assert seen["connect_args"] == {"timeout": given}
