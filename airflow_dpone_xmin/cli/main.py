@@ -103,6 +103,6 @@ def _usage(argv: list[str], error: Any) -> int:
 
 def _output(argv: list[str]) -> Output:
     """The format as far as it can be told from a command line that could not be parsed."""
-    pairs = zip(argv, [*argv[1:], ""], strict=True)
+    pairs = zip(argv, [*argv[1:], ""], strict=False)
     asked = any(word == "--format=json" or (word == "--format" and following == "json") for word, following in pairs)
     return Output(OutputFormat.JSON if asked else OutputFormat.HUMAN)

@@ -52,12 +52,14 @@ class Prior:
     """What the last commit left, as far as the source side needs it.
 
     :param xmin: previous U; None for a baseline.
+    :param snapshot: previous snapshot token, ``xmin:xmax:xip,…``.
     :param projection_fingerprint: of the last commit; a difference makes the payload full.
     :param authority_rotated: whether the signed source authority differs from the last commit's.
     :param force_full: reason that makes the payload full whatever the window says, for example ``repair_authority``.
     """
 
     xmin: int | None = None
+    snapshot: str | None = None
     projection_fingerprint: bytes | None = None
     authority_rotated: bool = False
     force_full: str | None = None

@@ -17,6 +17,8 @@ class Checkpoint:
     """The stored position of one state key.
 
     :param xmin: U of the last committed run.
+    :param visible: H of the last committed run.
+    :param snapshot: its snapshot token; a later run must see at least as much.
     :param revision: monotonic counter; it, not ``xmin``, decides staleness.
     :param load_id: load that wrote it.
     :param source_authority_digest: signed source authority of that load; a rotation makes the next payload full.
@@ -25,6 +27,8 @@ class Checkpoint:
     """
 
     xmin: int
+    visible: int
+    snapshot: str
     revision: int
     load_id: UUID
     source_authority_digest: bytes

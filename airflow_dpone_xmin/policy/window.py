@@ -12,6 +12,7 @@ from typing import Literal
 from airflow_dpone_xmin.contracts.envelope import Horizons, Payload
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.source import Prior
+from airflow_dpone_xmin.policy.snapshot import SnapshotToken, sees_all_of
 
 EPOCH = 2**32
 #: A wider window cannot be told from its past by 32 bits of distance; the payload is full then.
@@ -75,6 +76,7 @@ def decide_window(
     *,
     fingerprint: bytes,
     standby: bool,
+    snapshot: str,
     mode: Literal["exact", "strict"] = "exact",
     max_replay_amplification: int | None = None,
 ) -> Window:
@@ -84,6 +86,7 @@ def decide_window(
     :param horizons: U and H of the open snapshot, 64-bit.
     :param fingerprint: projection fingerprint of the open snapshot.
     :param standby: whether the server is in recovery.
+    :param snapshot: token of the open snapshot.
     :param mode: ``strict`` stops at an epoch change instead of crossing it.
     :param max_replay_amplification: limit on H − U in transaction ids; None for none.
     :raises XminError: ``xmin_window.amplification_exceeded``, ``.regressed``, ``.standby_lags`` or ``.strict_stop``.
@@ -93,9 +96,10 @@ def decide_window(
         return _full(prior.force_full or "baseline")
     if prior.authority_rotated:
         return _full(prior.force_full or "authority_rotated")
-    if prior.xmin > horizons.safe:
+    before = SnapshotToken.parse(prior.snapshot) if prior.snapshot else SnapshotToken(prior.xmin, prior.xmin, frozenset())
+    if not sees_all_of(SnapshotToken.parse(snapshot), before, standby=standby):
         # An older snapshot would take the target back in time, whatever else speaks for a full payload.
-        raise _regressed(prior.xmin, horizons, standby=standby)
+        raise _regressed(before, horizons, standby=standby)
     if prior.force_full is not None:
         return _full(prior.force_full)
     width = horizons.visible - prior.xmin
@@ -125,10 +129,10 @@ def _check_amplification(horizons: Horizons, limit: int | None) -> None:
         )
 
 
-def _regressed(previous: int, horizons: Horizons, *, standby: bool) -> XminError:
+def _regressed(before: SnapshotToken, horizons: Horizons, *, standby: bool) -> XminError:
     code = "xmin_window.standby_lags" if standby else "xmin_window.regressed"
     return XminError(
         code,
-        f"The stored checkpoint is {previous}, the safe horizon of the source is {horizons.safe}.",
-        details={"previous": previous, "safe": horizons.safe, "visible": horizons.visible},
+        f"The last run's snapshot was {before.xmin}:{before.xmax}; this one, {horizons.safe}:{horizons.visible}, does not see all of it.",
+        details={"previous": before.xmin, "previous_visible": before.xmax, "safe": horizons.safe, "visible": horizons.visible},
     )

@@ -280,6 +280,7 @@ def prior_of(route: Route, identity: RouteIdentity, position: Position, *, appro
         force = "target_authority_rotated"
     return Prior(
         xmin=checkpoint.xmin,
+        snapshot=checkpoint.snapshot,
         projection_fingerprint=checkpoint.projection_fingerprint,
         force_full=force,
         authority_rotated=checkpoint.source_authority_digest != route.authorities.digests["source"],

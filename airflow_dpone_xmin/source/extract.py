@@ -72,6 +72,7 @@ def extract(
             boundary.horizons,
             fingerprint=boundary.projection.fingerprint,
             standby=boundary.observed.standby,
+            snapshot=boundary.snapshot,
             mode=request.window,
             max_replay_amplification=request.max_replay_amplification,
         )

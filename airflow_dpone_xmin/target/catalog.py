@@ -171,6 +171,7 @@ def _source_state(m: MetaData, name: str) -> Table:
         _c("schema_hash", Hash),
         _c("safe_xmin", BigInteger),
         _c("visible_horizon", BigInteger),
+        _c("snapshot", LongText),
         _c("revision", BigInteger),
         _c("source_authority_digest", Hash),
         _c("target_authority_digest", Hash),

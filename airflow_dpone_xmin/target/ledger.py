@@ -172,6 +172,8 @@ class Ledger:
         m = row._mapping
         return Checkpoint(
             xmin=int(m["safe_xmin"]),
+            visible=int(m["visible_horizon"]),
+            snapshot=str(m["snapshot"]),
             revision=int(m["revision"]),
             load_id=m["load_id"],
             source_authority_digest=bytes(m["source_authority_digest"]),
@@ -309,6 +311,7 @@ _COMMITTED = "committed"
 _MOVING = (
     "safe_xmin",
     "visible_horizon",
+    "snapshot",
     "revision",
     "source_authority_digest",
     "target_authority_digest",

@@ -101,6 +101,7 @@ def _checkpoint_row(work: Work, receipt: Receipt) -> dict[str, Any]:
         "schema_hash": work.schema_hash,
         "safe_xmin": receipt.new_xmin,
         "visible_horizon": receipt.visible_horizon,
+        "snapshot": receipt.snapshot,
         "revision": receipt.new_revision,
         "source_authority_digest": route.authorities.digests["source"],
         "target_authority_digest": work.target_authority_digest,
