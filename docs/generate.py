@@ -22,7 +22,12 @@ Every PostgreSQL type is decided in one table, `policy/types.py`; `dpone-xmin ty
 * **refused**: no contract admits it.
 
 `(p,s)` and `n` are the declared precision, scale and length. Non-key text is sized `2n`, because a character may take two UTF-16 units.
-A key has at most 900 bytes on SQL Server and binary collation.
+A key has at most 900 bytes on SQL Server and binary collation. A type whose text follows names in other catalogs makes every payload
+full, because a renamed object changes the text and not the row. How a changed column reaches the target: [schema evolution](
+schema-evolution.md).
+
+The round trip of every type, edge values and generated ones, is a test (`tests/runtime/test_types_roundtrip.py`); it writes
+`test_artifacts/type-matrix.json`, which says for every type on which engine it was proven, and `not_run` where none did.
 """
 
 

@@ -1,12 +1,13 @@
 """What a T-SQL server under test cannot prove, and how the set-up gets past it. The product itself knows no flavour.
 
 Babelfish for PostgreSQL speaks T-SQL over TDS but has no database-level grants and no schema ALTER right: runs use the owner's login
-there, so least privilege is not proven on it.
+there, so least privilege is not proven on it. It reads a ``time`` from the wire through a double and cuts what that makes of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import time
 from typing import Any
 
 UNSUPPORTED = ("GRANT ", "IF USER_ID(")
@@ -32,3 +33,12 @@ def forgive_grants(monkeypatch: Any) -> None:
         return [right for right in real(self, *arguments, **named) if not right.startswith(("ALTER on", "CREATE TABLE on"))]
 
     monkeypatch.setattr(MssqlEngine, "missing_grants", forgiving)
+
+
+def keeps_time(value: time) -> bool:
+    """Whether the flavour stores a ``time(6)`` that it is sent: it divides the ticks by ten six times, as a double, and cuts."""
+    ticks = ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+    seconds = float(ticks)
+    for _ in range(6):
+        seconds /= 10
+    return int(seconds * 1_000_000) == ticks

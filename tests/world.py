@@ -90,7 +90,9 @@ class EmbeddedTarget:
 
     def layout(self, table: str) -> Layout:
         return Layout(
-            engine="embedded", target=TableName(Namespace(self.database, "landing"), table), staging=Namespace(self.database, "staging"),
+            engine="embedded",
+            target=TableName(Namespace(self.database, "landing"), table),
+            staging=Namespace(self.database, "staging"),
             state=Namespace(self.database, "governance"),
         )
 
@@ -139,8 +141,10 @@ class MssqlTarget:
     def layout(self, table: str) -> Layout:
         names = MSSQL_DATABASES
         return Layout(
-            engine="mssql", target=TableName(Namespace(names["target"], f"landing_{self.suffix}"), table),
-            staging=Namespace(names["staging"], f"staging_{self.suffix}"), state=Namespace(names["state"], f"governance_{self.suffix}"),
+            engine="mssql",
+            target=TableName(Namespace(names["target"], f"landing_{self.suffix}"), table),
+            staging=Namespace(names["staging"], f"staging_{self.suffix}"),
+            state=Namespace(names["state"], f"governance_{self.suffix}"),
         )
 
     def endpoint(self, *, owner: bool = False) -> Endpoint:
@@ -149,8 +153,13 @@ class MssqlTarget:
         as_owner = owner or self.babelfish
         login, password = (url.username, url.password) if as_owner else (WRITER, self.password)
         return Endpoint(
-            entry="dwh", host=url.host, port=url.port, database=MSSQL_DATABASES["target"], user=login,
-            password=None if password is None else str(password), extra=extra,
+            entry="dwh",
+            host=url.host,
+            port=url.port,
+            database=MSSQL_DATABASES["target"],
+            user=login,
+            password=None if password is None else str(password),
+            extra=extra,
         )
 
     def execute(self, script: Script) -> None:
@@ -226,8 +235,13 @@ class World:
     def provision_target(self) -> None:
         engine, route = self.engine(owner=True), self.route()
         script = render_route(
-            engine, ddl_dialect(engine.layout), build_catalog(), projection=self.projection(), mode=route.delete_mode,
-            binding_id=self.binding_id, login=WRITER,
+            engine,
+            ddl_dialect(engine.layout),
+            build_catalog(),
+            projection=self.projection(),
+            mode=route.delete_mode,
+            binding_id=self.binding_id,
+            login=WRITER,
         )
         self.target.execute(script)
         engine.close()
@@ -267,19 +281,24 @@ class World:
         engine.close()
         return RegistryDocument.model_validate(
             {
-                "kind": "dpone.registry.v1", "environment": "test", "serial": self.serial, "not_before": "2020-01-01T00:00:00Z",
+                "kind": "dpone.registry.v1",
+                "environment": "test",
+                "serial": self.serial,
+                "not_before": "2020-01-01T00:00:00Z",
                 "not_after": "2100-01-01T00:00:00Z",
                 "connections": {
                     "src": {
                         "type": "postgres",
                         "connection": {
-                            "database": self.source.database, "postgres_source_authority": self.source.authority(f"public.{self.table}"),
+                            "database": self.source.database,
+                            "postgres_source_authority": self.source.authority(f"public.{self.table}"),
                         },
                     },
                     "dwh": {
                         "type": self.target.kind,
                         "connection": {
-                            "database": layout.target.namespace.database, "schema": layout.target.namespace.schema,
+                            "database": layout.target.namespace.database,
+                            "schema": layout.target.namespace.schema,
                             "staging": {"database": layout.staging.database, "schema": layout.staging.schema},
                             "database_authorities": pins,
                         },
@@ -294,7 +313,9 @@ class World:
             "name": self.process,
             "source": {"connection_id": "src", "table": {"schema": "public", "name": self.table}, "options": {}},
             "sink": {
-                "type": self.target.kind, "connection_id": "dwh", "table": {"name": self.table},
+                "type": self.target.kind,
+                "connection_id": "dwh",
+                "table": {"name": self.table},
                 "strategy": {"mode": "incremental_merge", "unique_key": list(self.key)},
                 "options": {"lock_timeout_seconds": 20},
             },

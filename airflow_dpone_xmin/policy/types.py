@@ -140,7 +140,8 @@ _TEXT: Mapping[str, tuple[str, ...]] = {
         "datemultirange",
     ),
     _SYSTEM: ("oid", "xid", "xid8", "cid", "tid", "pg_lsn", "pg_snapshot", "txid_snapshot"),
-    "a name of the server's catalogs": ("name", "char", "refcursor"),
+    "an internal text of the server": ("name", "refcursor"),
+    '"char", the one-byte type of the catalogs; char(n) is bpchar': ("char",),
 }
 _VOLATILE = (
     "regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc", "regprocedure",

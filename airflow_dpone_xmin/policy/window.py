@@ -97,7 +97,7 @@ def decide_window(
     if prior.authority_rotated:
         return _full(prior.force_full or "authority_rotated")
     before = SnapshotToken.parse(prior.snapshot) if prior.snapshot else SnapshotToken(prior.xmin, prior.xmin, frozenset())
-    if not sees_all_of(SnapshotToken.parse(snapshot), before, standby=standby):
+    if prior.xmin > horizons.safe or not sees_all_of(SnapshotToken.parse(snapshot), before, standby=standby):
         # An older snapshot would take the target back in time, whatever else speaks for a full payload.
         raise _regressed(before, horizons, standby=standby)
     if prior.force_full is not None:

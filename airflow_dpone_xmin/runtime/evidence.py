@@ -115,11 +115,11 @@ def evidence_document(route: Route, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def refusal_document(route: Route, error: XminError) -> dict[str, Any]:
-    """The evidence of a run that stopped before its commit."""
+def refusal_document(route: Route, error: XminError, *, status: str) -> dict[str, Any]:
+    """The evidence of a run that did not prove its commit: ``refused``, or ``unknown``."""
     return {
         "v": EVIDENCE_VERSION,
-        "status": "refused",
+        "status": status,
         "engine": route.layout.engine,
         "environment": route.environment,
         "target": route.layout.target.display,

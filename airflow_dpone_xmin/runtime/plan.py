@@ -101,9 +101,14 @@ def _columns(projection: Projection, route: Route) -> list[dict[str, Any]]:
 def _window(report: Report) -> Window | None:
     """The window as it would be decided now; None when the servers do not tell enough."""
     source = report.source
-    if source is None or source.horizons is None or source.projection is None:
+    if source is None or source.horizons is None or source.snapshot is None or source.projection is None:
         return None
     prior = Prior() if report.identity is None or report.position is None else prior_of(report.route, report.identity, report.position)
     return decide_window(
-        prior, source.horizons, fingerprint=source.projection.fingerprint, standby=source.standby, mode=report.route.window
+        prior,
+        source.horizons,
+        fingerprint=source.projection.fingerprint,
+        standby=source.standby,
+        snapshot=source.snapshot,
+        mode=report.route.window,
     )

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_dpone_xmin.contracts.columns import Projection
@@ -28,7 +29,7 @@ from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directori
 from airflow_dpone_xmin.source.extract import extract
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
 from airflow_dpone_xmin.target.connect import ddl_dialect
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Engine
 from airflow_dpone_xmin.target.evolution import Evolution, apply_evolution, plan_evolution
 from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
@@ -39,6 +40,9 @@ from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.staging import stage_envelope
 from airflow_dpone_xmin.target.work import Position, Work
+
+AFTERWARDS_SECONDS, SWEEP_SECONDS = 5.0, 1.0
+"""Longest waits for a lock once a run's outcome is decided or in doubt, and of a sweep."""
 
 APPROVABLE = frozenset({"checkpoint.missing", "target_ownership.conflict", "xmin_window.strict_stop"})
 """Refusals before the target is looked at that a repair authority admits; those of the finalizer carry their binding already."""
@@ -128,6 +132,7 @@ class _Run:
         self.progress: Listener = silent
         self.cancel = Cancellation()
         self._keep_stages = False
+        self._cleanup_error: XminError | None = None
         self._evolution: Evolution | None = None
 
     def commit(self) -> Receipt:
@@ -145,7 +150,11 @@ class _Run:
     def preview(self) -> Preview:
         """The same, up to the classification."""
         with self._prepared(evolve=False) as work, self._target_session() as (session, authority):
-            return preview(self._engine, session, self._admitted.catalog, work, authority=authority)
+            seen = preview(self._engine, session, self._admitted.catalog, work, authority=authority)
+            Ledger(session, self._admitted.catalog, authority).close_invocation(
+                self._admitted.invocation_digest, status="previewed", error_code=seen.refusal.code if seen.refusal else None
+            )
+            return seen
 
     @contextmanager
     def _prepared(self, *, evolve: bool) -> Iterator[Work]:
@@ -164,7 +173,7 @@ class _Run:
             self._evolve(envelope.projection)
             lease = stack.enter_context(staging_lease(self._engine, self._route, admitted.load_id, cancel=self.cancel))
             stack.callback(self._drop_stages, lease.work)
-            sweep(self._engine, lease.work, keep=admitted.load_id)
+            self._sweep()
             staged = stage_envelope(
                 self._engine, lease.work, envelope, load_id=admitted.load_id, lease=lease, progress=self.progress, cancel=self.cancel
             )
@@ -229,17 +238,24 @@ class _Run:
         return approvable(error, binding=binding, run_id=self._invocation.run_id)
 
     @contextmanager
-    def _target_session(self) -> Iterator[tuple[Session, VerifiedDatabases]]:
+    def _target_session(self, *, lock_timeout: float = LOCK_SECONDS) -> Iterator[tuple[Session, VerifiedDatabases]]:
         """A fresh session, its databases proven again: the servers may have failed over while rows were extracted."""
-        with contextlib.closing(self._engine.connect("target", cancel=self.cancel)) as session:
+        with contextlib.closing(self._engine.connect("target", cancel=self.cancel, lock_timeout=lock_timeout)) as session:
             yield session, verify_databases(self._engine, session, self._route)
 
+    def _afterwards(self) -> None:
+        """A cancelled run still wants to know and to say how it ended; a cancellation from now on counts again."""
+        fresh = Cancellation()
+        if not self.cancel.cancelled:
+            self.cancel.on_cancel(fresh.cancel)
+        self.cancel = fresh
+
     def _decide(self, work: Work, doubt: CommitInDoubt) -> Receipt:
-        """Lock, then look, in a new session; a cancelled run still wants to know."""
+        """Lock, then look, in a new session."""
         self._keep_stages = True
-        self.cancel = Cancellation()
+        self._afterwards()
         try:
-            with self._target_session() as (session, authority):
+            with self._target_session(lock_timeout=AFTERWARDS_SECONDS) as (session, authority):
                 ledger = Ledger(session, self._admitted.catalog, authority)
                 timeout = self._route.target_lock_timeout
                 receipt = probe(
@@ -268,15 +284,38 @@ class _Run:
         try:
             self._engine.drop_stages(session, [self._admitted.load_id])
         except XminError as error:
+            self._uncleaned(error)
+
+    def _sweep(self) -> None:
+        """What killed attempts of this route left in staging; other routes' loads are theirs to sweep."""
+        try:
+            with (
+                self._target_session(lock_timeout=AFTERWARDS_SECONDS) as (session, authority),
+                contextlib.closing(self._engine.connect("staging", cancel=self.cancel, lock_timeout=SWEEP_SECONDS)) as staging,
+            ):
+                found = set(self._engine.list_stages(staging)) - {self._admitted.load_id}
+                ledger = Ledger(session, self._admitted.catalog, authority)
+                ours = found - ledger.loads_of_others(found, self._admitted.identity.binding.identity)
+                for load_id, error in sweep(self._engine, staging, sorted(ours)):
+                    self.progress(Progress("CLEANUP_FAILED", note=f"load {load_id}: {error.code}"))
+        except XminError as error:
+            self.cancel.check()
             self.progress(Progress("CLEANUP_FAILED", note=error.code))
+
+    def _uncleaned(self, error: XminError) -> None:
+        self._cleanup_error = self._cleanup_error or error
+        self.progress(Progress("CLEANUP_FAILED", note=error.code))
 
     def finish(self, receipt: Receipt, recorder: Recorder) -> Outcome:
         """The audit row: a fault here cannot undo the commit and is told as a committed outcome."""
-        outcome = Outcome(receipt=receipt, attempt=self._admitted.attempt, phases=tuple(recorder.phases))
+        leftover = work_base(self._route) / self._admitted.load_id.hex
+        if leftover.exists():
+            self._uncleaned(XminError("storage.write_failed", "The attempt's work directory could not be removed."))
+        outcome = Outcome(receipt=receipt, attempt=self._admitted.attempt, phases=tuple(recorder.phases), cleanup_error=self._cleanup_error)
         try:
             self._audit(outcome="committed", error=None, receipt=receipt, evidence=json.dumps(evidence_document(self._route, outcome)))
         except XminError as error:
-            return Outcome(receipt=receipt, attempt=outcome.attempt, phases=outcome.phases, cleanup_error=error)
+            return replace(outcome, cleanup_error=outcome.cleanup_error or error)
         return outcome
 
     def record_failure(self, error: BaseException) -> None:
@@ -284,15 +323,17 @@ class _Run:
         known = error if isinstance(error, XminError) else XminError("run.unexpected", f"Unexpected {type(error).__name__}.")
         unknown = known.code == "mssql_transaction.commit_outcome_unknown"
         with contextlib.suppress(XminError):  # the caller has the error itself
-            evidence = json.dumps(refusal_document(self._route, known), default=str)
-            self._audit(outcome="unknown" if unknown else "refused", error=known, receipt=None, evidence=evidence)
+            status = "unknown" if unknown else "refused"
+            evidence = json.dumps(refusal_document(self._route, known, status=status), default=str)
+            self._audit(outcome=status, error=known, receipt=None, evidence=evidence)
 
     def _audit(self, *, outcome: str, error: XminError | None, receipt: Receipt | None, evidence: str) -> None:
         admitted = self._admitted
-        self.cancel = Cancellation()
-        with self._target_session() as (session, authority):
+        self._afterwards()
+        with self._target_session(lock_timeout=AFTERWARDS_SECONDS) as (session, authority):
             ledger = Ledger(session, admitted.catalog, authority)
-            if error is not None:
+            # A transaction in doubt may still hold the invocation's row.
+            if error is not None and outcome != "unknown":
                 ledger.close_invocation(admitted.invocation_digest, status=outcome, error_code=error.code)
             ledger.write_audit(
                 {

@@ -37,6 +37,7 @@ class Described:
     :param partitioned: whether the relation is a partitioned table.
     :param projection: planned columns; None when a finding prevents them.
     :param horizons: U and H of this moment; None when the relation is not there.
+    :param snapshot: the token they were read from.
     :param findings: every error that a run would raise, in the order of the boundary; empty when the source is ready.
     """
 
@@ -48,6 +49,7 @@ class Described:
     partitioned: bool = False
     projection: Projection | None = None
     horizons: Horizons | None = None
+    snapshot: str | None = None
     findings: tuple[XminError, ...] = field(default=())
 
 
@@ -79,7 +81,7 @@ def describe(endpoint: Endpoint, request: SourceRequest, *, cancel: Cancellation
                 )
             except XminError as error:
                 findings.append(error)
-        _, horizons = read_horizons(session, version=version)
+        snapshot, horizons = read_horizons(session, version=version)
         session.execute(sql.SQL("ROLLBACK"))
         return Described(
             identity=SourceIdentity(request.identity.entry, observed.database, pin.schema_name, pin.relation),
@@ -90,6 +92,7 @@ def describe(endpoint: Endpoint, request: SourceRequest, *, cancel: Cancellation
             partitioned=partitioned,
             projection=projection,
             horizons=horizons,
+            snapshot=snapshot,
             findings=tuple(findings),
         )
 

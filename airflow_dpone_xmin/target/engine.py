@@ -22,6 +22,9 @@ from airflow_dpone_xmin.target.tables import Stage
 
 Role = Literal["target", "staging", "state"]
 
+LOCK_SECONDS = 30.0
+"""A session that nobody told otherwise waits no longer than this for any lock."""
+
 
 class Engine(Protocol):
     """One target server, seen by one login, for one layout."""
@@ -37,10 +40,13 @@ class Engine(Protocol):
         """Unit of ``Fingerprint`` over text, so that the Arrow side counts the same."""
         ...
 
-    def connect(self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None) -> Session:
+    def connect(
+        self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None, lock_timeout: float = LOCK_SECONDS
+    ) -> Session:
         """Open a session whose current database is the role's.
 
         :param statement_timeout: seconds that any of its statements may take; None for no limit.
+        :param lock_timeout: seconds that any of its statements may wait for a lock, until a transaction sets its own.
 
         :raises XminError: ``mssql_transaction.unreachable``, ``.authentication_failed``, ``.driver_missing``.
         """

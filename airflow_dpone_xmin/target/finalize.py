@@ -40,6 +40,7 @@ from airflow_dpone_xmin.target.outcome import CommitInDoubt
 from airflow_dpone_xmin.target.record import record_commit
 from airflow_dpone_xmin.target.repair import admitted_authority
 from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.shape import require_shape
 from airflow_dpone_xmin.target.sql import Count
 from airflow_dpone_xmin.target.tables import target_table
 from airflow_dpone_xmin.target.work import Position, Work
@@ -61,6 +62,7 @@ def finalize(engine: Engine, session: Session, catalog: Catalog, work: Work, *, 
         if found is not None:
             engine.rollback(session)
             return found
+        _require_same_table(engine, session, work)
         repair = _admit(session, catalog, ledger, work)
         receipt = _Transaction(engine, session, ledger, target, work, repair).run()
         _commit(engine, session, work)
@@ -85,6 +87,7 @@ def preview(engine: Engine, session: Session, catalog: Catalog, work: Work, *, a
     """
     with _locked(engine, session, work) as target:
         ledger = Ledger(session, catalog, authority)
+        _require_same_table(engine, session, work)
         repair = _admit(session, catalog, ledger, work)
         seen = _Transaction(engine, session, ledger, target, work, repair).preview()
         engine.rollback(session)
@@ -118,6 +121,18 @@ def _commit(engine: Engine, session: Session, work: Work) -> None:
         raise CommitInDoubt from error
     except Exception as error:
         raise CommitInDoubt from error
+
+
+def _require_same_table(engine: Engine, session: Session, work: Work) -> None:
+    """The table under the lock still has the shape that this route writes: a trigger added meanwhile would change rows unseen.
+
+    :raises XminError: ``DPONE_TARGET_UNSUPPORTED``.
+    """
+    target = work.route.layout.target
+    facts = engine.describe(session, target.namespace, [target.name]).get(target.name)
+    if facts is None:
+        raise XminError("DPONE_TARGET_UNSUPPORTED", f"{target.display} vanished while the run was working.")
+    require_shape(engine, facts, work.route, work.envelope.projection)
 
 
 def _admit(session: Session, catalog: Catalog, ledger: Ledger, work: Work) -> RepairAuthority | None:

@@ -7,7 +7,7 @@ contracts, tenacity and the target's own modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -107,24 +107,27 @@ def staging_lease(engine: Engine, route: Route, load_id: UUID, *, cancel: Cancel
         lease.work.close()
 
 
-def sweep(engine: Engine, session: Session, *, keep: UUID) -> int:
-    """Drop what killed attempts left: staging tables whose lease nobody holds. Returns how many."""
-    dead = []
-    for load_id in engine.list_stages(session):
-        if load_id == keep:
-            continue
+def sweep(engine: Engine, session: Session, load_ids: Iterable[UUID]) -> Iterator[tuple[UUID, XminError]]:
+    """Drop what killed attempts left: staging tables whose lease nobody holds. Clean-up never stops a run.
+
+    :param session: a session with a short lock time-out: a transaction in doubt may still hold a load's tables.
+    :param load_ids: candidates; living ones are left alone.
+    :returns: what could not be dropped, and why; the next run tries again.
+    """
+    for load_id in load_ids:
         resource = lease_resource(load_id)
         try:
             engine.take_lease(session, resource=resource)
         except XminError as error:
             if error.code != "invocation.attempt_conflict":
-                raise
+                yield load_id, error
             continue
-        dead.append((load_id, resource))
-    dropped = engine.drop_stages(session, [load_id for load_id, _ in dead])
-    for _, resource in dead:
-        engine.release(session, resource=resource)
-    return dropped
+        try:
+            engine.drop_stages(session, [load_id])
+        except XminError as error:
+            yield load_id, error
+        finally:
+            engine.release(session, resource=resource)
 
 
 def lease_resource(load_id: UUID) -> str:

@@ -6,7 +6,7 @@ Imports contracts and the target's own modules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,9 @@ from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.catalog import COUNT_COLUMNS, DIGEST_COLUMNS, Catalog
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import Now
+
+MAX_PARAMETERS = 1000
+"""SQL Server takes 2,100 parameters in one statement."""
 
 LOCKED_READ = "WITH (UPDLOCK, HOLDLOCK)"
 """Existence reads keep the range that they found empty (SQL Server, "Table hints")."""
@@ -106,6 +109,16 @@ class Ledger:
                 _no_parameter_for_null({"status": status, "last_error_code": error_code, "updated_at_utc": server_time(self._session)})
             ),
         )
+
+    def loads_of_others(self, load_ids: Collection[UUID], target_identity: bytes) -> set[UUID]:
+        """Those of the loads that are the newest attempt of an invocation on another target."""
+        if not load_ids:
+            return set()
+        table = self._catalog.run_state
+        query = select(table.c.last_load_id).where(
+            table.c.last_load_id.in_(list(load_ids)[:MAX_PARAMETERS]), table.c.target_identity != target_identity
+        )
+        return {UUID(str(row[0])) for row in self._session.rows("loads.others", query)}
 
     # ---- receipts ---------------------------------------------------------------------------------------------------------
     def find_receipt(self, invocation: bytes) -> Receipt | None:

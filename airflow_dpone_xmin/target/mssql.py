@@ -27,7 +27,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
-from airflow_dpone_xmin.target.engine import Role
+from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
 from airflow_dpone_xmin.target.mssql_driver import bulk_connection, limit_statements, login_timeout, odbc_url, require_pyodbc
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
@@ -67,7 +67,9 @@ class MssqlEngine:
             STATE: self.layout.state,
         }[logical]
 
-    def connect(self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None) -> Session:
+    def connect(
+        self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None, lock_timeout: float = LOCK_SECONDS
+    ) -> Session:
         """Open a session whose current database is the role's."""
         require_pyodbc()
         try:
@@ -83,6 +85,7 @@ class MssqlEngine:
             session.command("session.pins", _PINS)
             session.command("session.pins", "SET NUMERIC_ROUNDABORT OFF")
             session.command("session.pins", "SET NOCOUNT OFF")
+            session.command("lock.timeout", f"SET LOCK_TIMEOUT {int(lock_timeout * 1000)}")
         return session
 
     def _pool(self, role: Role) -> Pool:

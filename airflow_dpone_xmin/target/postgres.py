@@ -25,7 +25,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import postgres_queries as queries
 from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  (registers them)
-from airflow_dpone_xmin.target.engine import Role
+from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO
@@ -70,7 +70,9 @@ class PostgresEngine:
             STATE: self.layout.state,
         }[logical]
 
-    def connect(self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None) -> Session:
+    def connect(
+        self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None, lock_timeout: float = LOCK_SECONDS
+    ) -> Session:
         """Open a session; every role is the same database here, the state role by its own login."""
         try:
             connection = (self._state_engine if role == "state" else self._engine).connect()
@@ -81,6 +83,7 @@ class PostgresEngine:
         session = Session(connection, translate=self.translate, cancel=cancel, interrupt=lambda driver, _: driver.cancel_safe(timeout=5.0))
         with closing_on_error(session):
             session.command("session.pins", "SET TIME ZONE 'UTC'")
+            self._limit_locks(session, lock_timeout)
             if statement_timeout is not None:
                 limit = {"value": f"{int(statement_timeout * 1000)}ms"}
                 session.command("session.pins", "SELECT set_config('statement_timeout', :value, false)", limit)
@@ -88,13 +91,17 @@ class PostgresEngine:
 
     def begin_exclusive(self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float) -> None:
         """Session advisory lock in autocommit first: a lock taken by a query inside SERIALIZABLE would read the old revision."""
-        session.command("lock.timeout", "SELECT set_config('lock_timeout', :value, false)", {"value": f"{int(timeout * 1000)}ms"})
+        self._limit_locks(session, timeout)
         session.command("lock.application", "SELECT pg_advisory_lock(:key)", {"key": _advisory_key(resource)})
         session.command("transaction.begin", "BEGIN ISOLATION LEVEL SERIALIZABLE")
         quote = self.dialect.identifier_preparer.quote
         for table in tables:
             real = self.namespace(str(table.schema))
             session.command("lock.table", f"LOCK TABLE {quote(real.schema)}.{quote(table.name)} IN SHARE ROW EXCLUSIVE MODE")
+
+    @staticmethod
+    def _limit_locks(session: Session, seconds: float) -> None:
+        session.command("lock.timeout", "SELECT set_config('lock_timeout', :value, false)", {"value": f"{int(seconds * 1000)}ms"})
 
     def commit(self, session: Session, *, resource: str) -> None:
         """Assert transaction and lock, then commit."""

@@ -305,3 +305,13 @@ def test_name_is_required() -> None:
     with pytest.raises(XminError) as caught:
         resolve_routes(parse_manifest(INCREMENTAL), registry())
     assert caught.value.code == "DPONE_MANIFEST_NAME_REQUIRED"
+
+
+def test_schema_evolution_is_closed() -> None:
+    """On by default, dropped columns stop; nothing else may be said."""
+    assert parse_manifest(INCREMENTAL).schema_evolution.model_dump() == {"enabled": True, "on_dropped_column": "stop"}
+    kept = parse_manifest(with_field("schema_evolution", {"enabled": False, "on_dropped_column": "keep"}))
+    assert kept.schema_evolution.model_dump() == {"enabled": False, "on_dropped_column": "keep"}
+    for block in ({"on_dropped_column": "guess"}, {"allow_narrowing": True}):
+        with pytest.raises(XminError):
+            parse_manifest(with_field("schema_evolution", block))

@@ -37,6 +37,7 @@ CREATE TABLE governance.dpone_source_state (
 	schema_hash binary(32) NOT NULL,
 	safe_xmin BIGINT NOT NULL,
 	visible_horizon BIGINT NOT NULL,
+	snapshot nvarchar(max) NOT NULL,
 	revision BIGINT NOT NULL,
 	source_authority_digest binary(32) NOT NULL,
 	target_authority_digest binary(32) NOT NULL,

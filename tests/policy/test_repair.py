@@ -23,7 +23,14 @@ from airflow_dpone_xmin.policy.repair import RepairBinding, admit_authority, adm
 NOW = datetime(2026, 8, 15, 12, tzinfo=UTC)
 KEY, SCOPE, OLD = b"k" * 32, b"s" * 32, b"o" * 32
 CHECKPOINT = Checkpoint(
-    xmin=1000, revision=7, load_id=UUID(int=1), source_authority_digest=b"", target_authority_digest=b"", projection_fingerprint=b""
+    xmin=1000,
+    visible=1000,
+    snapshot="1000:1000:",
+    revision=7,
+    load_id=UUID(int=1),
+    source_authority_digest=b"",
+    target_authority_digest=b"",
+    projection_fingerprint=b"",
 )
 BINDING = RepairBinding("prod", KEY, SCOPE, CHECKPOINT)
 COUNTS = st.integers(min_value=0, max_value=10**12)

@@ -58,6 +58,7 @@ def decide(prior: Prior, safe: int, visible: int, **options: object) -> tuple[Pa
         Horizons(safe, visible),
         fingerprint=FINGERPRINT,
         standby=bool(options.pop("standby", False)),
+        snapshot=str(options.pop("snapshot", f"{safe}:{visible}:")),
         **options,  # type: ignore[arg-type]
     )
     assert (window.delta is None) is (window.payload is Payload.FULL)
@@ -113,3 +114,27 @@ def test_amplification_limit() -> None:
     with pytest.raises(XminError) as caught:
         decide(Prior(), 200, 211, max_replay_amplification=10)
     assert caught.value.code == "xmin_window.amplification_exceeded"
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_snapshot_that_misses_ended_transactions_is_refused(standby: bool) -> None:
+    """One long transaction holds U still: only H and the transactions in progress tell an older snapshot."""
+    prior = Prior(xmin=757, snapshot="757:760:757", projection_fingerprint=FINGERPRINT)
+    code = "xmin_window.standby_lags" if standby else "xmin_window.regressed"
+    with pytest.raises(XminError) as caught:
+        decide(prior, 757, 757, standby=standby, snapshot="757:757:")
+    assert (caught.value.code, caught.value.retryable) == (code, standby)
+
+
+def test_the_same_horizons_with_another_transaction_in_progress_are_older() -> None:
+    prior = Prior(xmin=757, snapshot="757:760:757", projection_fingerprint=FINGERPRINT)
+    with pytest.raises(XminError) as caught:
+        decide(prior, 757, 760, snapshot="757:760:757,759")
+    assert caught.value.code == "xmin_window.regressed"
+    assert decide(prior, 757, 760, snapshot="757:760:757") == (Payload.DELTA, "delta")
+    assert decide(prior, 757, 763, snapshot="757:763:757,761") == (Payload.DELTA, "delta")
+
+
+def test_a_rotated_authority_may_go_back() -> None:
+    prior = Prior(xmin=757, snapshot="757:760:757", projection_fingerprint=FINGERPRINT, authority_rotated=True)
+    assert decide(prior, 700, 701, snapshot="700:701:") == (Payload.FULL, "authority_rotated")

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
+from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.contracts.registry import SourceAuthority
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.source.describe import describe
@@ -182,3 +183,26 @@ def refuse_code(db: SourceDb, authority: SourceAuthority) -> str:
     with pytest.raises(XminError) as caught:
         db.extract(db.request(authority=authority))
     return caught.value.code
+
+
+def test_a_lagging_standby_under_a_long_transaction(pair: tuple[EmbeddedCluster, EmbeddedCluster], tmp_path: Path) -> None:
+    """U does not move while a long transaction is open: the visible horizon still tells that this standby has seen less."""
+    primary, standby = pair
+    with primary.connect() as owner, primary.connect(autocommit=False) as long, standby.connect() as replica:
+        db = on(standby, tmp_path, replica)
+        long.execute("SELECT pg_current_xact_id()")
+        owner.execute("INSERT INTO t VALUES (2)")
+        replica.execute("SELECT pg_wal_replay_pause()")
+        owner.execute("SET synchronous_commit = local")
+        owner.execute("INSERT INTO t VALUES (3)")
+        seen = owner.execute("SELECT pg_current_snapshot()::text").fetchone()
+        assert seen is not None
+        request = db.request()
+        lagging = replica.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
+        assert lagging is not None
+        prior = Prior(xmin=int(seen[0].split(":")[0]), snapshot=seen[0], projection_fingerprint=b"f" * 32)
+        assert lagging[0] >= prior.xmin  # U alone would let it pass
+        with pytest.raises(XminError) as caught:
+            db.extract(request, prior)
+        assert (caught.value.code, caught.value.retryable) == ("xmin_window.standby_lags", True)
+        replica.execute("SELECT pg_wal_replay_resume()")

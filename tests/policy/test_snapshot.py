@@ -1,0 +1,42 @@
+"""Which of two snapshots sees more, against a history that is simply replayed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_dpone_xmin.policy.snapshot import SnapshotToken, sees_all_of
+
+
+def token(started: int, ended: set[int], *, standby: bool) -> SnapshotToken:
+    """The snapshot of a server on which ids 3 … started-1 were given and *ended* have ended (``xmax`` follows the latest ended one)."""
+    xmax = max(ended, default=2) + 1
+    running = {xid for xid in range(3, min(started, xmax)) if xid not in ended}
+    return SnapshotToken(min(running, default=xmax), xmax, frozenset() if standby else frozenset(running))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[int, set[int]]]:
+    """States of one server over time: transactions start and end in any order."""
+    started, ended, states = 3, set[int](), []
+    for step in draw(st.lists(st.integers(0, 3), min_size=1, max_size=12)):
+        running = [xid for xid in range(3, started) if xid not in ended]
+        if step == 0 or not running:
+            started += 1
+        else:
+            ended = ended | {running[step % len(running)]}
+        states.append((started, set(ended)))
+    return states
+
+
+@given(histories(), st.booleans(), st.data())
+def test_no_older_snapshot_passes_and_a_later_one_of_a_primary_always_does(
+    states: list[tuple[int, set[int]]], standby: bool, data: st.DataObject
+) -> None:
+    earlier = data.draw(st.integers(0, len(states) - 1))
+    later = data.draw(st.integers(earlier, len(states) - 1))
+    first, second = token(*states[earlier], standby=standby), token(*states[later], standby=standby)
+    if not standby:
+        assert sees_all_of(second, first, standby=False)
+    if states[earlier][1] != states[later][1]:
+        assert not sees_all_of(first, second, standby=standby)
