@@ -31,7 +31,7 @@ def render(
     manifest: ManifestOption,
     login: Annotated[str, typer.Option("--login", help="Runtime login (SQL Server) or role that receives the least privileges.")],
     table: TableOption = None,
-    part: Annotated[str, typer.Option("--part", help="catalog: once per state database; route: per target table; all.")] = "all",
+    part: Annotated[str, typer.Option("--part", help="catalog: once per state database; route: per target table; all.")] = "route",
     binding_id: Annotated[str | None, typer.Option("--binding-id", help="UUID of the target's identity row; default: a new one.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the script to a file.")] = None,
 ) -> None:

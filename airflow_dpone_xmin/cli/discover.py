@@ -22,6 +22,7 @@ def discover_entry(
     *,
     type: str,
     relations: tuple[str, ...],
+    databases: tuple[str, ...],
     physical_cluster: bool,
     conn_id: str | None,
     queries_only: bool,
@@ -30,12 +31,17 @@ def discover_entry(
 
     :param entry: registry entry, existing or to be made.
     :param type: the entry's type.
+    :param databases: databases of a target to pin.
     :param queries_only: print the queries without connecting.
     :raises XminError: ``cli.usage``, ``DPONE_CONNECTION_UNRESOLVED``, and what
         :func:`~airflow_dpone_xmin.registry.discover.discover_source` raises.
     """
-    if type in ("mssql", "embedded"):
+    if type in ("mssql", "embedded") and queries_only:
         _print(context, {"entry": entry, "queries": target_queries(type), "fragment": None})
+    elif type in ("mssql", "embedded"):
+        if not databases:
+            raise XminError("cli.usage", "Name the target, staging and state databases with --database.")
+        _print(context, _discover_target(context, entry, type=type, conn_id=conn_id or entry, databases=databases))
     elif type != "postgres":
         raise XminError("cli.usage", "--type is postgres, mssql or embedded.")
     elif not relations:
@@ -59,6 +65,18 @@ def _discover(context: CliContext, entry: str, *, conn_id: str, relations: tuple
         "entry": entry,
         "queries": found.queries,
         "fragment": {"connections": {entry: {"type": "postgres", "connection": facts}}},
+    }
+
+
+def _discover_target(context: CliContext, entry: str, *, type: str, conn_id: str, databases: tuple[str, ...]) -> dict[str, Any]:
+    from airflow_dpone_xmin.runtime.provision import discover_databases
+
+    pins = discover_databases(context.endpoints(entry, conn_id=conn_id), engine=type, databases=databases)
+    facts = {"database": databases[0], "database_authorities": pins}
+    return {
+        "entry": entry,
+        "queries": target_queries(type),
+        "fragment": {"connections": {entry: {"type": type, "connection": facts}}},
     }
 
 

@@ -148,6 +148,7 @@ def discover(
     relation: Annotated[list[str] | None, typer.Option("--relation", help="schema.relation to pin; repeatable.")] = None,
     physical_cluster: Annotated[bool, typer.Option("--physical-cluster", help="Version 1: also system identifier and timeline.")] = False,
     conn_id: Annotated[str | None, typer.Option("--conn-id", help="Airflow connection id, when it is not the entry's name.")] = None,
+    database: Annotated[list[str] | None, typer.Option("--database", help="Target database to pin; repeatable.")] = None,
     queries: Annotated[bool, typer.Option("--queries", help="Only print the read-only queries; connect to nothing.")] = False,
     type: Annotated[str, typer.Option("--type", help="postgres (a source), mssql or embedded (a target).")] = "postgres",
 ) -> None:
@@ -155,7 +156,14 @@ def discover(
     from airflow_dpone_xmin.cli.discover import discover_entry
 
     discover_entry(
-        context, entry, type=type, relations=tuple(relation or ()), physical_cluster=physical_cluster, conn_id=conn_id, queries_only=queries
+        context,
+        entry,
+        type=type,
+        relations=tuple(relation or ()),
+        databases=tuple(database or ()),
+        physical_cluster=physical_cluster,
+        conn_id=conn_id,
+        queries_only=queries,
     )
 
 

@@ -59,7 +59,7 @@ def propose(
         raise XminError("registry.unwritable", f"{output} cannot be written: {type(error).__name__}.") from None
 
     def human(console: Console) -> None:
-        console.print(as_yaml(document), markup=False, soft_wrap=True, end="")
+        console.print(as_yaml(document), markup=False, soft_wrap=True)
         context.output.note(f"Review {output}, then: dpone-xmin repair approve {manifest} {output} --key … --owner …")
 
     context.output.result(document, human)

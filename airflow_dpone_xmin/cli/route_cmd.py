@@ -167,6 +167,11 @@ def run(
         _show_outcome(context, route, outcome)
 
 
+def payload_text(kind: str, reason: str) -> str:
+    """``delta``, or ``full`` with its reason."""
+    return kind if kind == reason else f"{kind} ({reason})"
+
+
 def _show_outcome(context: CliContext, route: Route, outcome: Outcome) -> None:
     from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.runtime.evidence import evidence_document
@@ -176,7 +181,7 @@ def _show_outcome(context: CliContext, route: Route, outcome: Outcome) -> None:
         facts: dict[str, object] = {
             "status": outcome.status,
             "receipt": receipt.receipt_id,
-            "kind": f"{receipt.payload.value} ({receipt.payload_reason})",
+            "kind": payload_text(receipt.payload.value, receipt.payload_reason),
             "checkpoint": f"revision {receipt.new_revision}, xmin {receipt.new_xmin}, replay amplification {receipt.replay_amplification}",
         }
         if receipt.repair_authority_id is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
-from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, TableOption, load_route
+from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, TableOption, load_route, payload_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +56,7 @@ def evidence_show(
             flat = {
                 name: value for name, value in receipts[0].items() if name not in ("checkpoint", "counts", "digests", "payload", "kind")
             }
-            flat["kind"] = f"{receipts[0]['payload']} ({receipts[0]['payload_reason']})"
+            flat["kind"] = payload_text(receipts[0]["payload"], receipts[0]["payload_reason"])
             print_facts(console, {**flat, **receipts[0]["checkpoint"], **receipts[0]["counts"], **receipts[0]["digests"]}, title="Receipt")
             return
         names = ("payload", "inserted", "updated", "reactivated", "unchanged", "soft_deleted", "hard_deleted", "active_after")

@@ -292,6 +292,9 @@ CODES: dict[str, ErrorSpec] = {
     "staging.proof_failed": ErrorSpec("The staged rows are not the extracted rows.", "Run again; report it if it persists.", True),
     "staging.key_invalid": ErrorSpec("The staged keys are not unique, not complete, padded or NULL.", "Correct the keys at the source."),
     # ---- reconciliation ---------------------------------------------------------------------------------------------------
+    "invocation.invalid": ErrorSpec(
+        "The run's identity does not fit the ledger.", "Use a process name and a run id of at most 256 characters."
+    ),
     "invocation.route_changed": ErrorSpec(
         "This invocation was admitted with another route.", "Start a new run: an invocation may not change its route."
     ),

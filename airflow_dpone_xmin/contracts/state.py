@@ -10,6 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from airflow_dpone_xmin.contracts.envelope import Payload
+from airflow_dpone_xmin.contracts.errors import XminError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,12 @@ class Invocation:
     process: str
     run_id: str
     map_index: int = -1
+
+    def __post_init__(self) -> None:
+        for name, value in (("process", self.process), ("run_id", self.run_id)):
+            # The ledger's columns hold UTF-16 code units.
+            if not 0 < len(value.encode("utf-16-le")) // 2 <= 256:
+                raise XminError("invocation.invalid", f"`{name}` has 1 to 256 characters.", details={"name": name})
 
 
 @dataclass(frozen=True, slots=True)

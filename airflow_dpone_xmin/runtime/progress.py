@@ -16,10 +16,14 @@ LABELS = {
 }
 
 
+COUNTED = frozenset({"POSTGRES_COPY_COMPLETE", "POSTGRES_KEYS_COMPLETE", "STAGE_ROWS_COMPLETE", "STAGE_KEYS_COMPLETE"})
+"""Phases of which zero rows is news too."""
+
+
 def describe_progress(progress: Progress) -> str:
     """What happened, rows, MiB, seconds and rows/s, as far as they are known."""
     parts = [LABELS.get(progress.event, progress.event.lower().replace("_", " "))]
-    if progress.rows:
+    if progress.rows or progress.event in COUNTED:
         parts.append(f"{progress.rows:,} rows")
     if progress.bytes:
         parts.append(f"{progress.bytes / 2**20:,.1f} MiB")

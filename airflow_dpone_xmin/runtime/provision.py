@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from airflow_dpone_xmin.contracts.endpoint import Endpoint, EndpointResolver
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import Layout, Namespace, Route, TableName
+from airflow_dpone_xmin.registry.discover import database_fragment
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
@@ -19,6 +22,32 @@ from airflow_dpone_xmin.target.connect import ddl_dialect, engine_for
 from airflow_dpone_xmin.target.ddl import render_catalog, render_route
 from airflow_dpone_xmin.target.proof import require_catalog
 from airflow_dpone_xmin.target.upgrade import Upgrade, render_upgrade, upgrade
+
+
+def discover_databases(endpoint: Endpoint, *, engine: str, databases: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Candidate pins of databases for a human to review; nothing in a run calls this.
+
+    :param engine: ``mssql`` or ``embedded``.
+    :raises XminError: ``mssql_transaction.target_database_metadata_permission_denied``, ``evidence.not_found`` for a database that is not
+        there, and the engine's connection codes.
+    """
+    here = Namespace(databases[0], "dbo")
+    layout = Layout(engine="embedded" if engine == "embedded" else "mssql", target=TableName(here, "none"), staging=here, state=here)
+    pins = {}
+    with (
+        contextlib.closing(engine_for(layout, target=endpoint, state=endpoint)) as opened,
+        contextlib.closing(opened.connect("target", cancel=Cancellation())) as session,
+    ):
+        for name in databases:
+            seen = opened.observe_database(session, name)
+            if seen is not None and not seen.metadata_visible:
+                raise XminError("mssql_transaction.target_database_metadata_permission_denied", "The login may not see database metadata.")
+            if seen is None or seen.database_guid is None:
+                raise XminError("evidence.not_found", f"There is no database {name!r} whose pins this login can see.")
+            pins[seen.name] = database_fragment(
+                database_id=seen.database_id, create_token=seen.create_token, database_guid=seen.database_guid
+            )
+    return pins
 
 
 def render_scripts(route: Route, *, endpoints: EndpointResolver, login: str, binding_id: UUID, part: str) -> str:
