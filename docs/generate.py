@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from airflow_dpone_xmin.contracts.errors import CODES
 from airflow_dpone_xmin.policy.types import table
 
 HERE = Path(__file__).parent
@@ -47,7 +48,23 @@ def types_page() -> str:
     return "".join(parts)
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"reference/types.md": types_page}
+_ERRORS = """\
+# Errors
+
+Every refusal and fault has one of these codes; they are stable. `area.reason` is raised at run time, `DPONE_…` by what can be known
+before. A retryable error may simply be tried again: the command line ends with exit code 75, an Airflow task with an ordinary failure
+that its retries may mend; all others need somebody to act, and fail the task at once.
+
+"""
+
+
+def errors_page() -> str:
+    """``reference/errors.md``."""
+    rows = [[f"`{code}`", spec.meaning, spec.hint, "yes" if spec.retryable else ""] for code, spec in CODES.items()]
+    return _NOTICE + _ERRORS + _markdown(("code", "meaning", "what to do", "retryable"), rows)
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"reference/types.md": types_page, "reference/errors.md": errors_page}
 """Page → its text."""
 
 

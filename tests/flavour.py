@@ -2,6 +2,7 @@
 
 Babelfish for PostgreSQL speaks T-SQL over TDS but has no database-level grants and no schema ALTER right: runs use the owner's login
 there, so least privilege is not proven on it. It reads a ``time`` from the wire through a double and cuts what that makes of it.
+``ALTER COLUMN`` takes neither NULL nor COLLATE there, and a column name with a double quote cannot be bulk-loaded.
 """
 
 from __future__ import annotations

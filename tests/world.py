@@ -6,13 +6,13 @@ Everything is created the way an owner would: from ``ddl render`` output. Nothin
 from __future__ import annotations
 
 import itertools
-import re
 import os
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 

@@ -12,8 +12,8 @@ import pytest
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
-from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.contracts.registry import SourceAuthority
+from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.source.describe import describe
 from tests.source.support import SourceDb, after, ids, rows_of

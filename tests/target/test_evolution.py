@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from airflow_dpone_xmin.contracts.envelope import Payload
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.route import Namespace
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.policy.overrides import widens
 from airflow_dpone_xmin.runtime.check import check_connections
 from airflow_dpone_xmin.runtime.reconcile import dry_run
+from airflow_dpone_xmin.target.facts import ColumnFacts
+from airflow_dpone_xmin.target.mssql_ddl import MssqlDdl
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.world import MODES, WRITER, Setup, World
 
@@ -67,6 +71,24 @@ def grant_alter(world: World) -> None:
         world.target.run(f"GRANT ALTER ON {world.target_name} TO {WRITER}")
 
 
+def not_on_babelfish(world: World) -> None:
+    if getattr(world.target, "babelfish", False):
+        pytest.skip("not provable on this flavour: ALTER COLUMN takes neither NULL nor COLLATE, and a quote in a name stops the bulk load")
+
+
+def test_the_spelling_of_sql_server() -> None:
+    """NULL and the collation are said, because ALTER COLUMN would else take the session's and the database's."""
+    dialect, place = MssqlDdl(), Namespace("DWH", "landing")
+    plain = ColumnFacts("a]b", "bigint", nullable=True, collation=None, computed=False, identity=False)
+    named = ColumnFacts("c", "nvarchar(20)", nullable=False, collation="Latin1_General_CI_AS", computed=False, identity=False)
+    assert dialect.use(place) == ["USE [DWH]"]
+    assert dialect.add_column(place, "t", plain) == ["ALTER TABLE [landing].[t] ADD [a]]b] bigint NULL"]
+    assert dialect.alter_column(place, "t", plain, plain) == ["ALTER TABLE [landing].[t] ALTER COLUMN [a]]b] bigint NULL"]
+    assert dialect.alter_column(place, "t", named, replace(named, type="nvarchar(max)")) == [
+        "ALTER TABLE [landing].[t] ALTER COLUMN [c] nvarchar(max) COLLATE Latin1_General_CI_AS NOT NULL"
+    ]
+
+
 def shown(world: World, columns: list[str]) -> list[str]:
     return [name if world.target.kind == "embedded" else f"[{name}]" if not name.startswith('"') else '["a:b %s ""x"]' for name in columns]
 
@@ -102,6 +124,8 @@ def seen() -> Iterator[list[str]]:
 def test_safe_changes_are_made(world: World, case: str) -> None:
     """The target follows, the payload is full, both sides are equal, and the next run is an ordinary delta."""
     ddl, columns, embedded = SAFE[case]
+    if case not in ("new nullable column", "new column with a default"):
+        not_on_babelfish(world)
     world.source.run(*ddl.split("; "))
     report = check_connections(world.route(), endpoints=world.endpoints)
     assert report.ok, [finding for finding in report.findings if finding.ok is False]
@@ -203,6 +227,8 @@ def test_drift_of_the_target_is_no_evolution(world: World) -> None:
 @pytest.mark.parametrize("column", ["code", "must"])
 def test_dropped_columns_may_be_kept(world: World, column: str) -> None:
     """With ``keep`` the target's column stays, nullable and untouched; new rows have NULL there."""
+    if column == "must":
+        not_on_babelfish(world)
     world.manifest_over = {"schema_evolution": {"on_dropped_column": "keep"}}
     other, value = {"code": ("must", "1"), "must": ("code", "'x'")}[column]
     world.source.run(f"ALTER TABLE orders DROP COLUMN {column}", f"INSERT INTO orders (id, qty, {other}) VALUES (99, 1, {value})")
