@@ -86,7 +86,7 @@ def approve(
     from airflow_dpone_xmin.registry.load import read_bytes
     from airflow_dpone_xmin.registry.sign import sign_document
     from airflow_dpone_xmin.runtime.repair import approve as insert
-    from airflow_dpone_xmin.runtime.repair import parse_authority
+    from airflow_dpone_xmin.runtime.repair import parse_authority, select_repair
 
     route = load_route(context, manifest, table)
     authority = parse_authority(read_bytes(document), yaml=True)
@@ -96,6 +96,10 @@ def approve(
     if key is not None:
         payload = json.dumps(authority.model_dump(mode="json"), sort_keys=True).encode("utf-8")
         envelope = sign_document(payload, read_signer(key, public_key=public_key), payload_type=PAYLOAD_TYPE)
+        # What no run could verify must not burn the id.
+        selection = select_repair(authority.authority_id, registry=context.registry.document, trusted_keys=context.settings.trusted_keys)
+        if selection is not None and selection.open_envelope is not None:
+            selection.open_envelope(envelope)
     insert(route, authority, endpoints=context.endpoints, owner=owner, envelope=envelope)
     facts = {"authority_id": authority.authority_id, "digest": authority.digest.hex(), "expires_at": authority.expires_at.isoformat()}
 

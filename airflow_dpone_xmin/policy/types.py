@@ -126,7 +126,6 @@ _NAMES = "the text follows names in other catalogs, so every payload is full"
 _SYSTEM = "an internal number of the server"
 _TEXT: Mapping[str, tuple[str, ...]] = {
     "no counterpart on SQL Server": ("interval", "timetz", "bit", "varbit", "inet", "cidr", "macaddr", "macaddr8", "tsvector", "tsquery"),
-    "SQL Server's money holds other values, and the text has the format of lc_monetary C": ("money",),
     "SQL Server's xml normalises documents": ("xml",),
     "SQL Server has no type for a path expression": ("jsonpath",),
     _SHAPE: ("point", "line", "lseg", "box", "path", "polygon", "circle"),
@@ -148,6 +147,7 @@ _VOLATILE = (
     "regrole", "regtype", "aclitem",
 )  # fmt: skip
 _REFUSED: Mapping[str, tuple[str, ...]] = {
+    "its scale is the database's lc_monetary, which no value tells: 100 may be 1.00 or 100": ("money",),
     "an internal vector of the catalogs, not application data": ("int2vector", "oidvector"),
     "an internal statistics or index payload, not application data": (
         "gtsvector",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,8 +57,17 @@ def receipt_documents(route: Route, *, endpoints: EndpointResolver, run_id: str 
         if run_id is None:
             found = ledger.last_receipts(identity.state_key, limit=limit)
         else:
-            one = ledger.find_receipt(invocation_digest(Invocation(process=route.process, run_id=run_id)))
+            digest = invocation_digest(Invocation(process=route.process, run_id=run_id))
+            one = ledger.find_receipt(digest)
             found = [] if one is None else [one]
+            stopped = None if one else ledger.last_audit(digest)
+            if stopped is not None:
+                raise XminError(
+                    "evidence.not_found",
+                    f"This run has no receipt: it ended as {stopped['outcome']} with {stopped['error_code']}.",
+                    hint="See the details for what stopped it.",
+                    details={"run_id": run_id, "evidence": json.loads(stopped["evidence"])},
+                )
     if not found:
         raise XminError("evidence.not_found", "No receipt exists for this route and run.", details={"process": route.process})
     return [receipt_document(receipt) for receipt in found]

@@ -104,7 +104,14 @@ def dry_run(
             raise XminError("evidence.already_committed", "This invocation has already committed.", details={"run_id": invocation.run_id})
         run = _Run(engine, route, invocation, admitted, endpoints=endpoints, serial=registry_serial, repair=repair)
         run.progress, run.cancel = progress, cancel
-        return run.preview()
+        try:
+            seen = run.preview()
+        except BaseException as error:
+            run.record_failure(error)
+            raise
+        if seen.refusal is not None:
+            run.record_failure(seen.refusal)
+        return seen
 
 
 def _admit(engine: Engine, route: Route, invocation: Invocation, *, serial: int, cancel: Cancellation) -> Admitted:

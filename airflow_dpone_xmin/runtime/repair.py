@@ -25,6 +25,7 @@ from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.registry.parse import parse_json, parse_yaml
 from airflow_dpone_xmin.registry.verify import verify_document
+from airflow_dpone_xmin.runtime.admission import resolve_identity
 from airflow_dpone_xmin.runtime.inspect import opened
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
@@ -130,6 +131,10 @@ def approve(route: Route, authority: RepairAuthority, *, endpoints: EndpointReso
         ledger = Ledger(session, build_catalog(route.layout.names), verify_databases(engine, session, route))
         if authority.expires_at <= server_time(session).replace(tzinfo=UTC):
             raise XminError("repair_authority.expired", f"The document was valid until {authority.expires_at.isoformat()}.")
+        identity = resolve_identity(engine, session, build_catalog(route.layout.names), route)
+        here = (identity.state_key.hex(), identity.scope_hash.hex())
+        if (authority.state_key, authority.scope_hash) != here:
+            raise XminError("repair_authority.binding_mismatch", "The document is bound to another route than this manifest's.")
         if ledger.find_authority(authority.authority_id) is not None:
             raise XminError("repair_authority.exists", f"{authority.authority_id} exists already.")
         ledger.insert_authority(row_of_authority(authority, envelope=envelope))

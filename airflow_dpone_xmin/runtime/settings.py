@@ -58,7 +58,8 @@ def resolve_settings(
         environment=environment or env.get("DPONE_ENVIRONMENT") or None,
         work_dir=work_dir or env.get("DPONE_WORK_DIR") or None,
     )
-    if (known.registry and known.trusted_keys) or not airflow_is_configured(env):
+    # Which environment this is may be pinned there although everything else was given here.
+    if (known.registry and known.trusted_keys and known.environment) or not airflow_is_configured(env):
         return known
     configured = _from_airflow()
     return Settings(

@@ -88,6 +88,13 @@ _TYPES = sql.SQL("""
     ORDER BY 1""")
 
 # Unique indexes without predicate or expression, by the names of their key columns; INCLUDE columns do not count.
+_FOREIGN_CASTS = sql.SQL(
+    "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute AS a"
+    " JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
+    " JOIN pg_catalog.pg_cast AS c ON c.castsource IN (t.oid, nullif(t.typbasetype, 0), nullif(t.typelem, 0))"
+    " AND c.casttarget = 'pg_catalog.text'::pg_catalog.regtype AND c.castmethod = 'f' AND c.castfunc >= 16384"
+    " WHERE a.attrelid = {oid} AND a.attname = ANY ({names}::pg_catalog.text[]) ORDER BY a.attnum"
+)
 _KEYS = sql.SQL("""
     SELECT i.indisprimary::int, i.indimmediate::int,
            (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C")::text
@@ -132,8 +139,22 @@ def read_projection(
         raise XminError("postgres_source.projection_invalid", f"{facts.name} has no columns.")
     plans = plan_columns(columns, key=key, string_columns=string_columns, overrides=overrides)
     _require_encoding(facts, plans)
+    _refuse_foreign_casts(session, facts, plans)
     fingerprint = projection_fingerprint(session, facts.oid, leaves, key=key)
     return Projection(columns=plans, key=tuple(key), fingerprint=fingerprint)
+
+
+def _refuse_foreign_casts(session: Session, facts: RelationFacts, plans: Sequence[ColumnPlan]) -> None:
+    """``::text`` must be the type's own output: a cast function that somebody made may map two values to one text, and change."""
+    cast = [plan.name for plan in plans if plan.cast_to_text]
+    rows = session.rows(_FOREIGN_CASTS.format(oid=sql.Literal(facts.oid), names=_text_array(cast))) if cast else []
+    for name, kind in rows:
+        raise XminError(
+            "DPONE_TYPE_UNSUPPORTED",
+            f"Column {name!r} has type {kind}, whose cast to text is a function of its own, not the type's output.",
+            hint="Leave the column out of the route, or carry it in a column of type text.",
+            details={"column": name, "type": kind},
+        )
 
 
 def projection_fingerprint(session: Session, oid: int, leaves: Sequence[Leaf], *, key: Sequence[str]) -> bytes:

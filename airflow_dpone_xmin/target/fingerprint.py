@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Literal
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family
 TextUnits = Literal["utf16", "utf8"]
 _TICKS = (Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ)
 _WIDE_DECIMAL = 28
+_EXACT = Context(prec=80)
+"""Python's default context rounds to 28 digits; a sum of 38-digit values over any number of rows fits 80."""
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class Fingerprints:
     text_units: TextUnits
     rows: int = 0
     nulls: dict[str, int] = field(default_factory=dict)
-    sums: dict[str, int | Decimal] = field(default_factory=dict)
+    sums: dict[str, Decimal] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count one batch, in the form that the bulk loader is given."""
@@ -37,7 +39,7 @@ class Fingerprints:
         for plan in self.plans:
             values = batch.column(plan.name)
             self.nulls[plan.name] = self.nulls.get(plan.name, 0) + values.null_count
-            self.sums[plan.name] = self.sums.get(plan.name, 0) + _sum(plan, values, self.text_units)
+            self.sums[plan.name] = _EXACT.add(Decimal(self.sums.get(plan.name, 0)), Decimal(_sum(plan, values, self.text_units)))
 
     def following(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches, counted as they pass."""

@@ -77,8 +77,8 @@ class Gate:
     def _empty(self, before: Classification, verdict: GuardVerdict) -> None:
         """An empty snapshot is a baseline of nothing, or a deletion of everything."""
         message = "The source snapshot holds no rows."
-        if before.active == 0 and self._work.position.checkpoint is not None:
-            return  # the target was emptied with approval and both sides are still empty: nothing to guard
+        if before.active == 0 and self._work.envelope.payload is Payload.DELTA:
+            return  # a delta of a known position, and both sides are empty already: nothing to guard
         if before.active == 0:
             self._baseline("guard.empty_snapshot", message, before)
         else:

@@ -19,6 +19,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.target.authority import verify_database
 from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.facts import SessionFacts
 from airflow_dpone_xmin.target.session import Session
 
 TRANSIENT = frozenset({"08001", "08003", "08007", "08S01", "HYT00", "HYT01"})
@@ -42,6 +43,9 @@ class StagingLease:
         self._identity = engine.session_facts(watch)
         if self._identity.database != route.layout.staging.database:
             raise XminError("mssql_transaction.staging_database_authority_mismatch", "The staging session is in another database.")
+        self._worker = engine.session_facts(work)
+        if _place(self._worker) != _place(self._identity):
+            raise XminError("mssql_transaction.topology_mismatch", "The two staging sessions are not on one server as one principal.")
         engine.take_lease(watch, resource=self.resource)
 
     def check(self) -> None:
@@ -52,6 +56,7 @@ class StagingLease:
         try:
             held = self._engine.session_facts(self._watch) == self._identity
             held = held and self._engine.holds_lease(self._watch, resource=self.resource)
+            held = held and self._engine.session_facts(self.work) == self._worker
         except XminError as error:
             if error.code == "run.cancelled":
                 raise
@@ -128,6 +133,10 @@ def sweep(engine: Engine, session: Session, load_ids: Iterable[UUID]) -> Iterato
             yield load_id, error
         finally:
             engine.release(session, resource=resource)
+
+
+def _place(facts: SessionFacts) -> tuple[str, str, str]:
+    return facts.topology, facts.principal, facts.database
 
 
 def lease_resource(load_id: UUID) -> str:

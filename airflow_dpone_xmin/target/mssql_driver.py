@@ -87,14 +87,18 @@ _SPELLED = {
 
 def login_timeout(endpoint: Endpoint) -> int:
     """Seconds to wait for a login: never more than :data:`LOGIN_TIMEOUT_SECONDS`, less when the connection asks for less."""
-    asked = endpoint.extra.get("login_timeout")
-    return min(LOGIN_TIMEOUT_SECONDS, int(asked)) if asked is not None else LOGIN_TIMEOUT_SECONDS
+    return _lowest(endpoint, ("login_timeout", "connect_timeout", "timeout"), limit=LOGIN_TIMEOUT_SECONDS)
 
 
 def limit_statements(driver: Any, endpoint: Endpoint, *, seconds: float) -> None:
     """Bound every statement of a pyodbc connection; a lower ``query_timeout`` of the connection is not widened."""
-    asked = endpoint.extra.get("query_timeout")
-    driver.timeout = min(int(seconds), int(asked)) if asked is not None else int(seconds)
+    driver.timeout = _lowest(endpoint, ("query_timeout",), limit=int(seconds))
+
+
+def _lowest(endpoint: Endpoint, names: tuple[str, ...], *, limit: int) -> int:
+    # 0 would wait for ever: it counts as not set.
+    asked = [str(value) for name, value in endpoint.extra.items() if str(name).lower() in names]
+    return min([limit, *(int(value) for value in asked if value.isdecimal() and int(value) > 0)])
 
 
 def driver_name(endpoint: Endpoint) -> str:

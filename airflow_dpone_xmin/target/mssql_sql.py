@@ -101,6 +101,8 @@ def _fingerprint(element: Fingerprint, compiler: Any, **kw: Any) -> str:
     form = _FINGERPRINTS.get(element.family, "{}")
     if element.family is Family.DECIMAL:
         wide = (element.plan.precision or 0) > 28
-        form, scale = ("SIGN({})", 0) if wide else ("{}", element.plan.scale or 0)
+        form, scale = (
+            ("CASE WHEN {0} > 0 THEN 1 WHEN {0} < 0 THEN -1 WHEN {0} = 0 THEN 0 END", 0) if wide else ("{}", element.plan.scale or 0)
+        )
     # Summed as decimal(38): SUM of an int column would overflow an int.
     return f"COALESCE(SUM(CONVERT(decimal(38, {scale}), {form.format(inner)})), 0)"

@@ -166,3 +166,18 @@ def test_a_missing_relation_is_described(db: SourceDb) -> None:
         "postgres_source.relation_missing",
         "postgres_source_authority.relation_mismatch",
     ]
+
+
+def test_a_cast_function_of_somebodys_own_is_not_canonical_text(source_db: SourceDb) -> None:
+    """Two values could become one text, and the function may change without any row changing."""
+    source_db.run(
+        "CREATE TYPE mood AS ENUM ('ok', 'bad')",
+        "CREATE FUNCTION mood_text(mood) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'x' $$",
+        "CREATE TABLE t (id int PRIMARY KEY, m mood)",
+    )
+    source_db.grant()
+    request = source_db.request(string_columns=frozenset({"m"}))
+    assert describe(source_db.endpoint, request).findings == ()
+    source_db.run("CREATE CAST (mood AS text) WITH FUNCTION mood_text(mood)")
+    (finding,) = describe(source_db.endpoint, request).findings
+    assert (finding.code, finding.details["column"]) == ("DPONE_TYPE_UNSUPPORTED", "m")
