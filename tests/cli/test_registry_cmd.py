@@ -69,7 +69,8 @@ def test_discover_prints_queries_without_connecting(cli: Cli) -> None:
     assert "c.relname = 'o''rders'" in done.out
     assert "pg_control" not in done.out
     assert "pg_control_system" in cli("registry", "discover", "oltp", "--relation", "a.b", "--queries", "--physical-cluster").out
-    assert "database_recovery_status" in cli("registry", "discover", "dwh", "--type", "mssql").out
-    assert "dpone_database_token" in cli("registry", "discover", "dwh", "--type", "embedded").out
+    assert "database_recovery_status" in cli("registry", "discover", "dwh", "--type", "mssql", "--queries").out
+    assert "dpone_database_token" in cli("registry", "discover", "dwh", "--type", "embedded", "--queries").out
+    assert cli("registry", "discover", "dwh", "--type", "mssql").code == 1  # names no database
     assert cli("registry", "discover", "oltp").code == 1
     assert cli("registry", "discover", "oltp", "--relation", "nodot").code == 1

@@ -171,7 +171,9 @@ def test_an_edited_document_is_read_strictly(shell: Shell, line: str, replacemen
 
 def test_ddl(shell: Shell) -> None:
     """Render needs no target; verify tells versions apart; upgrade is the owner's."""
-    script = shell("ddl", "render", "-m", "m.yaml", "--login", "someone", "--format", "json").json["script"]
+    route = shell("ddl", "render", "-m", "m.yaml", "--login", "someone", "--format", "json").json["script"]
+    assert route.count("CREATE TABLE") == 1  # by default the part that every table needs
+    script = shell("ddl", "render", "-m", "m.yaml", "--login", "someone", "--part", "all", "--format", "json").json["script"]
     assert script.count("CREATE TABLE") == 18 + script.count("dpone_database_token (")
     assert shell("ddl", "render", "-m", "m.yaml", "--login", "someone", "--part", "catalog", "-o", "all.sql").code == 0
     assert "dpone_catalog_version" in (shell.directory / "all.sql").read_text()
@@ -180,6 +182,11 @@ def test_ddl(shell: Shell) -> None:
     shell.refused("cli.usage", "ddl", "upgrade", "-m", "m.yaml")
     assert "ADD CONSTRAINT" in shell("ddl", "upgrade", "-m", "m.yaml", "--print").out
     assert "already" in shell("ddl", "upgrade", "-m", "m.yaml", "--owner", "owner").out
+    found = shell("registry", "discover", "dwh", "--type", "embedded", "--database", shell.world.target.database, "--format", "json").json
+    pins = shell.world.registry().connections["dwh"].connection.database_authorities
+    assert pins is not None
+    (pin,) = found["fragment"]["connections"]["dwh"]["connection"]["database_authorities"].values()
+    assert pin["create_token"] == pins[shell.world.target.database].create_token
     state = shell.world.target.layout("orders").state.schema
     shell.world.target.run(
         f"ALTER TABLE {state}.dpone_load_attempt DROP CONSTRAINT uq_dpone_load_attempt_invocation_digest",
