@@ -196,9 +196,14 @@ def test_expired(stopped: World, owner: Owner) -> None:
     ],
 )
 def test_bound_to_something_else(stopped: World, owner: Owner, field: dict[str, Any], code: str) -> None:
-    document = owner.propose(stopped, "stopped").model_dump(mode="json") | field
-    selection = owner.approve(stopped, RepairAuthority.model_validate(document))
-    error = refused(stopped, f"repair_authority.{code}", repair=selection)
+    """The owner's command refuses another route's document at once; a row that got there otherwise is refused by the run."""
+    document = RepairAuthority.model_validate(owner.propose(stopped, "stopped").model_dump(mode="json") | field)
+    if "checkpoint" not in field:
+        with pytest.raises(XminError) as caught:
+            owner.approve(stopped, document)
+        assert caught.value.code == f"repair_authority.{code}"
+    stopped.target.run(insertion(stopped, document, owner.sign(document)))
+    error = refused(stopped, f"repair_authority.{code}", repair=owner.select(stopped, document.authority_id))
     assert "bound" in error.details
 
 
