@@ -260,8 +260,8 @@ def stranger(world: World, owner: Owner) -> None:
 
 
 def another_route(world: World, owner: Owner) -> None:
-    document = owner.propose(world, "stopped").model_dump(mode="json") | {"state_key": "0" * 64}
-    owner.approve(world, RepairAuthority.model_validate(document))
+    document = RepairAuthority.model_validate(owner.propose(world, "stopped").model_dump(mode="json") | {"state_key": "0" * 64})
+    world.target.run(insertion(world, document, owner.sign(document)))
 
 
 REASONS = [

@@ -191,14 +191,14 @@ def test_widened_columns_arrive_widened(source_db: SourceDb) -> None:
 def test_canonical_text(source_db: SourceDb) -> None:
     source_db.run(
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
-        "CREATE TABLE t (id int PRIMARY KEY, i interval, a int[], m mood, r int4range, c char(4), n numeric, ip inet, mo money)",
+        "CREATE TABLE t (id int PRIMARY KEY, i interval, a int[], m mood, r int4range, c char(4), n numeric, ip inet)",
         "ALTER TABLE t ADD COLUMN ts timestamp[]",
-        "INSERT INTO t VALUES (1, '1 day 2 hours', '{1,NULL,3}', 'ok', '[1,5)', 'ab', 'NaN', '10.0.0.1', 12.5, '{2020-01-02 03:04:05}')",
+        "INSERT INTO t VALUES (1, '1 day 2 hours', '{1,NULL,3}', 'ok', '[1,5)', 'ab', 'NaN', '10.0.0.1', '{2020-01-02 03:04:05}')",
         f"ALTER DATABASE {source_db.name} SET IntervalStyle = 'iso_8601'",
         f"ALTER DATABASE {source_db.name} SET DateStyle = 'German'",
     )
     source_db.grant()
-    columns = frozenset(["i", "a", "m", "r", "c", "n", "ip", "mo", "ts"])
+    columns = frozenset(["i", "a", "m", "r", "c", "n", "ip", "ts"])
     (row,) = rows_of(source_db.extract(source_db.request(string_columns=columns)))
     assert row == {
         "id": 1,
@@ -209,7 +209,6 @@ def test_canonical_text(source_db: SourceDb) -> None:
         "c": "ab",
         "n": "NaN",
         "ip": "10.0.0.1/32",  # the cast shows the mask that the output function hides
-        "mo": "$12.50",
         "ts": '{"2020-01-02 03:04:05"}',
     }
 
