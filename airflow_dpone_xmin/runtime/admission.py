@@ -32,6 +32,7 @@ from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import key_types
 from airflow_dpone_xmin.target.sql import STAGING, TARGET
+from airflow_dpone_xmin.target.transaction import exclusive
 from airflow_dpone_xmin.target.work import Position
 
 
@@ -195,8 +196,7 @@ def _allocate(
 ) -> tuple[int, Receipt | None]:
     """The invocation's row and receipt, under the invocation's own lock."""
     resource = f"dpone:invocation:{digest.hex()}"
-    engine.begin_exclusive(session, resource=resource, tables=[], timeout=route.target_lock_timeout)
-    try:
+    with exclusive(engine, session, resource=resource, timeout=route.target_lock_timeout):
         ledger.accept_registry(environment=route.environment, serial=serial)
         attempt = ledger.admit_invocation(
             {
@@ -212,11 +212,6 @@ def _allocate(
         )
         receipt = ledger.find_receipt(digest)
         engine.commit(session, resource=resource)
-    except BaseException:
-        engine.rollback(session)
-        raise
-    finally:
-        engine.release(session, resource=resource)
     return attempt, receipt
 
 

@@ -35,10 +35,11 @@ from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
 from airflow_dpone_xmin.target.lease import staging_lease, sweep
 from airflow_dpone_xmin.target.ledger import Ledger
-from airflow_dpone_xmin.target.outcome import CommitInDoubt, probe
+from airflow_dpone_xmin.target.outcome import probe
 from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.staging import stage_envelope
+from airflow_dpone_xmin.target.transaction import CommitInDoubt
 from airflow_dpone_xmin.target.work import Position, Work
 
 AFTERWARDS_SECONDS, SWEEP_SECONDS = 5.0, 1.0
@@ -158,9 +159,9 @@ class _Run:
         """The same, up to the classification."""
         with self._prepared(evolve=False) as work, self._target_session() as (session, authority):
             seen = preview(self._engine, session, self._admitted.catalog, work, authority=authority)
-            Ledger(session, self._admitted.catalog, authority).close_invocation(
-                self._admitted.invocation_digest, status="previewed", error_code=seen.refusal.code if seen.refusal else None
-            )
+            if seen.refusal is None:
+                ledger = Ledger(session, self._admitted.catalog, authority)
+                ledger.close_invocation(self._admitted.invocation_digest, status="previewed", error_code=None)
             return seen
 
     @contextmanager

@@ -22,6 +22,7 @@ from airflow_dpone_xmin.target.identity import TargetBinding, resolve_binding
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import require_shape
 from airflow_dpone_xmin.target.sql import TARGET
+from airflow_dpone_xmin.target.transaction import exclusive
 from airflow_dpone_xmin.target.work import lock_resource
 
 
@@ -110,8 +111,7 @@ def apply_evolution(
         ``target_identity.*``, the engine's codes; everything is rolled back then.
     """
     resource = lock_resource(binding.identity)
-    engine.begin_exclusive(session, resource=resource, tables=[], timeout=route.target_lock_timeout)
-    try:
+    with exclusive(engine, session, resource=resource, timeout=route.target_lock_timeout):
         if resolve_binding(session, catalog, route.layout.target, environment=route.environment) != binding:
             raise XminError("target_identity.mismatch", "The target's identity row changed while the run was working.")
         evolution = plan_evolution(engine, dialect, _live(engine, session, route), route, projection, source_changed=True)
@@ -119,11 +119,6 @@ def apply_evolution(
             _run(session, evolution, route)
             require_shape(engine, _live(engine, session, route), route, projection)
         engine.commit(session, resource=resource)
-    except BaseException:
-        engine.rollback(session)
-        raise
-    finally:
-        engine.release(session, resource=resource)
     return evolution
 
 

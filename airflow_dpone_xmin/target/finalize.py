@@ -36,13 +36,13 @@ from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.gate import Gate, approvable, counts_of, repair_binding, stopped
 from airflow_dpone_xmin.target.identity import resolve_binding
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
-from airflow_dpone_xmin.target.outcome import CommitInDoubt
 from airflow_dpone_xmin.target.record import record_commit
 from airflow_dpone_xmin.target.repair import admitted_authority
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import require_shape
 from airflow_dpone_xmin.target.sql import Count
 from airflow_dpone_xmin.target.tables import target_table
+from airflow_dpone_xmin.target.transaction import CommitInDoubt, exclusive
 from airflow_dpone_xmin.target.work import Position, Work
 
 
@@ -96,20 +96,10 @@ def preview(engine: Engine, session: Session, catalog: Catalog, work: Work, *, a
 
 @contextmanager
 def _locked(engine: Engine, session: Session, work: Work) -> Iterator[Table]:
-    """The transaction's frame: lock, begin; on any error roll back; unlock when the outcome is known."""
+    """The exclusive transaction on the target, and the table it writes."""
     target = target_table(work.route.layout.target.name, work.envelope.projection, work.route.delete_mode)
-    engine.begin_exclusive(session, resource=work.resource, tables=[target], timeout=work.route.target_lock_timeout)
-    try:
+    with exclusive(engine, session, resource=work.resource, timeout=work.route.target_lock_timeout, tables=[target]):
         yield target
-    except CommitInDoubt:
-        # The lock may go only when the outcome is known, and the server knows it once the session has ended.
-        session.close()
-        raise
-    except BaseException:
-        engine.rollback(session)
-        raise
-    finally:
-        engine.release(session, resource=work.resource)
 
 
 def _commit(engine: Engine, session: Session, work: Work) -> None:

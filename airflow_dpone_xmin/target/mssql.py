@@ -31,7 +31,7 @@ from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
 from airflow_dpone_xmin.target.mssql_driver import bulk_connection, limit_statements, login_timeout, odbc_url, require_pyodbc
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
-from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO
+from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO, namespace_of
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
 
 _NATIVE_ERROR = re.compile(r"\((\d+)\)")
@@ -59,13 +59,7 @@ class MssqlEngine:
     # ---- sessions and transactions ----------------------------------------------------------------------------------------
     def namespace(self, logical: str) -> Namespace:
         """The real namespace of a logical schema."""
-        target = self.layout.target.namespace
-        return {
-            TARGET: target,
-            TARGET_DBO: Namespace(target.database, self.layout.dbo),
-            STAGING: self.layout.staging,
-            STATE: self.layout.state,
-        }[logical]
+        return namespace_of(self.layout, logical)
 
     def connect(
         self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None, lock_timeout: float = LOCK_SECONDS

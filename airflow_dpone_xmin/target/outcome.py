@@ -11,10 +11,6 @@ from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.session import Session
 
 
-class CommitInDoubt(Exception):
-    """COMMIT was sent and its answer is unknown; only the receipt can tell."""
-
-
 def probe(engine: Engine, session: Session, ledger: Ledger, *, invocation_digest: bytes, resource: str, timeout: float) -> Receipt | None:
     """Decide a commit in doubt: a receipt found at any time means committed; absent under the lock means rolled back.
 

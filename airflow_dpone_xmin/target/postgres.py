@@ -28,7 +28,7 @@ from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
-from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO
+from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, namespace_of
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
 
 _LOGIN_STATES = (
@@ -62,13 +62,7 @@ class PostgresEngine:
     # ---- sessions and transactions ----------------------------------------------------------------------------------------
     def namespace(self, logical: str) -> Namespace:
         """The real namespace of a logical schema."""
-        target = self.layout.target.namespace
-        return {
-            TARGET: target,
-            TARGET_DBO: Namespace(target.database, self.layout.dbo),
-            STAGING: self.layout.staging,
-            STATE: self.layout.state,
-        }[logical]
+        return namespace_of(self.layout, logical)
 
     def connect(
         self, role: Role, *, cancel: Cancellation, statement_timeout: float | None = None, lock_timeout: float = LOCK_SECONDS

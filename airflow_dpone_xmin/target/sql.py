@@ -13,12 +13,21 @@ from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family
+from airflow_dpone_xmin.contracts.route import Layout, Namespace
 
 TARGET = "target"
 TARGET_DBO = "dbo"
 STAGING = "staging"
 STATE = "state"
 """Logical schemas; a session translates them."""
+
+
+def namespace_of(layout: Layout, logical: str) -> Namespace:
+    """The real namespace of a logical schema."""
+    target = layout.target.namespace
+    names = {TARGET: target, TARGET_DBO: Namespace(target.database, layout.dbo), STAGING: layout.staging, STATE: layout.state}
+    return names[logical]
+
 
 KEY_COLLATION = "Latin1_General_100_BIN2"
 """Collation of text keys on SQL Server; ``C`` on the embedded engine."""

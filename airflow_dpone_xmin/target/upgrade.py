@@ -22,6 +22,7 @@ from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.proof import installed_version, live_catalog, refuse_foreign, refuse_legacy, require_exact
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import STATE, Count, Now
+from airflow_dpone_xmin.target.transaction import exclusive
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,12 @@ def upgrade(engine: Engine, session: Session, names: CatalogNames, *, authority:
         raise TypeError("an upgrade needs verified databases")
     catalog = build_catalog(names)
     resource = upgrade_resource(engine)
-    engine.begin_exclusive(session, resource=resource, tables=[], timeout=timeout)
-    try:
+    with exclusive(engine, session, resource=resource, timeout=timeout):
         found = _upgrade(engine, session, catalog, build_catalog(names, version=UPGRADABLE_FROM))
         if found == CATALOG_VERSION:
             engine.rollback(session)
         else:
             engine.commit(session, resource=resource)
-    except BaseException:
-        engine.rollback(session)
-        raise
-    finally:
-        engine.release(session, resource=resource)
     return Upgrade(found=found, changed=found != CATALOG_VERSION)
 
 
