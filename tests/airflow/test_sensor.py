@@ -28,7 +28,7 @@ from airflow_dpone_xmin.triggers import repair_authority as triggers
 from airflow_dpone_xmin.triggers.repair_authority import RepairAuthorityTrigger
 from tests.airflow.conftest import connection, context
 from tests.approvals import Owner
-from tests.runtime.test_repair import insertion
+from tests.runtime.test_repair import ended, insertion
 from tests.world import World
 
 WAIT_SECONDS = 60
@@ -233,8 +233,8 @@ def consumed(world: World, owner: Owner) -> None:
 
 
 def expired(world: World, owner: Owner) -> None:
-    owner.admit(world, "stopped", valid_for=timedelta(seconds=1))
-    time.sleep(1.2)
+    past = ended(owner.propose(world, "stopped"))
+    world.target.run(insertion(world, past, owner.sign(past)))
 
 
 def elsewhere(world: World, owner: Owner) -> None:
