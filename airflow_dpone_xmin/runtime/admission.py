@@ -30,7 +30,7 @@ from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.proof import require_catalog
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shape import key_types
+from airflow_dpone_xmin.target.shape import key_types, live_table
 from airflow_dpone_xmin.target.sql import STAGING, TARGET
 from airflow_dpone_xmin.target.transaction import exclusive
 from airflow_dpone_xmin.target.work import Position
@@ -111,11 +111,7 @@ def resolve_identity(engine: Engine, session: Session, catalog: Catalog, route: 
     :raises XminError: ``target_identity.*``, ``DPONE_TARGET_UNSUPPORTED``.
     """
     target = route.layout.target
-    facts = engine.describe(session, target.namespace, [target.name]).get(target.name)
-    if facts is None:
-        raise XminError(
-            "DPONE_TARGET_UNSUPPORTED", f"{target.display} is missing, invisible or not a table.", details={"target": target.display}
-        )
+    facts = live_table(engine, session, target)
     decoys = engine.case_variants(session, target)
     if decoys:
         raise XminError(

@@ -18,9 +18,9 @@ from airflow_dpone_xmin.target.catalog import Catalog
 from airflow_dpone_xmin.target.ddl import DdlDialect
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import ColumnFacts, TableFacts
-from airflow_dpone_xmin.target.identity import TargetBinding, resolve_binding
+from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shape import require_shape
+from airflow_dpone_xmin.target.shape import live_table, require_shape
 from airflow_dpone_xmin.target.sql import TARGET
 from airflow_dpone_xmin.target.transaction import exclusive
 from airflow_dpone_xmin.target.work import lock_resource
@@ -112,12 +112,12 @@ def apply_evolution(
     """
     resource = lock_resource(binding.identity)
     with exclusive(engine, session, resource=resource, timeout=route.target_lock_timeout):
-        if resolve_binding(session, catalog, route.layout.target, environment=route.environment) != binding:
-            raise XminError("target_identity.mismatch", "The target's identity row changed while the run was working.")
-        evolution = plan_evolution(engine, dialect, _live(engine, session, route), route, projection, source_changed=True)
+        require_binding(session, catalog, binding, environment=route.environment)
+        target = route.layout.target
+        evolution = plan_evolution(engine, dialect, live_table(engine, session, target), route, projection, source_changed=True)
         if evolution is not None:
             _run(session, evolution, route)
-            require_shape(engine, _live(engine, session, route), route, projection)
+            require_shape(engine, live_table(engine, session, target), route, projection)
         engine.commit(session, resource=resource)
     return evolution
 
@@ -135,14 +135,6 @@ def _run(session: Session, evolution: Evolution, route: Route) -> None:
 
 def _codes(error: XminError) -> dict[str, str]:
     return {name: str(error.details[name]) for name in ("sqlstate", "native") if name in error.details}
-
-
-def _live(engine: Engine, session: Session, route: Route) -> TableFacts:
-    target = route.layout.target
-    facts = engine.describe(session, target.namespace, [target.name]).get(target.name)
-    if facts is None:
-        raise XminError("DPONE_TARGET_UNSUPPORTED", f"{target.display} is missing, invisible or not a table.")
-    return facts
 
 
 def _changes(engine: Engine, facts: TableFacts, route: Route, projection: Projection) -> Iterator[Change]:

@@ -34,12 +34,12 @@ from airflow_dpone_xmin.target.classify import (
 from airflow_dpone_xmin.target.dml import Actions
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.gate import Gate, approvable, counts_of, repair_binding, stopped
-from airflow_dpone_xmin.target.identity import resolve_binding
+from airflow_dpone_xmin.target.identity import require_binding
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.record import record_commit
 from airflow_dpone_xmin.target.repair import admitted_authority
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shape import require_shape
+from airflow_dpone_xmin.target.shape import live_table, require_shape
 from airflow_dpone_xmin.target.sql import Count
 from airflow_dpone_xmin.target.tables import target_table
 from airflow_dpone_xmin.target.transaction import CommitInDoubt, exclusive
@@ -118,18 +118,12 @@ def _require_same_table(engine: Engine, session: Session, work: Work) -> None:
 
     :raises XminError: ``DPONE_TARGET_UNSUPPORTED``.
     """
-    target = work.route.layout.target
-    facts = engine.describe(session, target.namespace, [target.name]).get(target.name)
-    if facts is None:
-        raise XminError("DPONE_TARGET_UNSUPPORTED", f"{target.display} vanished while the run was working.")
-    require_shape(engine, facts, work.route, work.envelope.projection)
+    require_shape(engine, live_table(engine, session, work.route.layout.target), work.route, work.envelope.projection)
 
 
 def _admit(session: Session, catalog: Catalog, ledger: Ledger, work: Work) -> RepairAuthority | None:
     """Identity, checkpoint and head are still what admission saw; the approval is admitted before the ownership is judged."""
-    binding = resolve_binding(session, catalog, work.route.layout.target, environment=work.route.environment)
-    if binding != work.binding:
-        raise XminError("target_identity.mismatch", "The target's identity row changed while the run was working.")
+    require_binding(session, catalog, work.binding, environment=work.route.environment)
     now = Position(checkpoint=ledger.read_checkpoint(work.state_key), head=ledger.read_head(work.binding.identity))
     if now != work.position:
         raise XminError("checkpoint.conflict", "Another run committed while this one was working.")

@@ -30,6 +30,15 @@ class TargetBinding:
     identity: bytes
 
 
+def require_binding(session: Session, catalog: Catalog, binding: TargetBinding, *, environment: str) -> None:
+    """The identity row is still the one that the attempt was admitted with.
+
+    :raises XminError: ``target_identity.mismatch``, and as :func:`resolve_binding`.
+    """
+    if resolve_binding(session, catalog, binding.table, environment=environment) != binding:
+        raise XminError("target_identity.mismatch", "The target's identity row changed while the run was working.")
+
+
 def resolve_binding(session: Session, catalog: Catalog, table: TableName, *, environment: str) -> TargetBinding:
     """Find the one identity row of the target and require its exact spelling; a row that differs by case only is a decoy.
 

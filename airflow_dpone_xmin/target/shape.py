@@ -10,11 +10,22 @@ from collections.abc import Iterator
 
 from airflow_dpone_xmin.contracts.columns import Family, Projection
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Route
+from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Route, TableName
 from airflow_dpone_xmin.target.ddl import type_text
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts
+from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.tables import target_table
+
+
+def live_table(engine: Engine, session: Session, target: TableName) -> TableFacts:
+    """The live target table; :raises XminError: ``DPONE_TARGET_UNSUPPORTED`` when there is none that the login can see."""
+    facts = engine.describe(session, target.namespace, [target.name]).get(target.name)
+    if facts is None:
+        raise XminError(
+            "DPONE_TARGET_UNSUPPORTED", f"{target.display} is missing, invisible or not a table.", details={"target": target.display}
+        )
+    return facts
 
 
 def key_types(facts: TableFacts, route: Route) -> list[tuple[str, str]]:
