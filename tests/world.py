@@ -242,6 +242,7 @@ class World:
             mode=route.delete_mode,
             binding_id=self.binding_id,
             login=WRITER,
+            exchange=route.campaign is not None,
         )
         self.target.execute(script)
         engine.close()

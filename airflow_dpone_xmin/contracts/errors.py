@@ -2,13 +2,15 @@
 
 A code is stable: users write alerts and runbooks against it. ``area.reason`` is raised at run time, ``DPONE_…`` by static checks.
 No message or detail may hold a business value, a credential, a DSN or a vendor's message text. The docs page is generated from
-:data:`CODES`. Imports the standard library only.
+:data:`CODES`. Imports the standard library and the campaign's codes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from airflow_dpone_xmin.contracts.campaign_codes import CAMPAIGN_CODES
 
 
 class ErrorSpec(NamedTuple):
@@ -340,6 +342,7 @@ CODES: dict[str, ErrorSpec] = {
     "repair_authority.document_invalid": ErrorSpec(
         "The repair document is not closed and complete.", "Propose it again; edit only bounds, expiry and reason."
     ),
+    **{code: ErrorSpec(*spec) for code, spec in CAMPAIGN_CODES.items()},
     "run.cancelled": ErrorSpec("The run was cancelled.", "Run again; nothing was committed.", True),
     "cli.usage": ErrorSpec("The command line is not understood.", "See `dpone-xmin --help`."),
     "run.unexpected": ErrorSpec("An unexpected fault.", "Nothing was committed unless a receipt says so; report it."),

@@ -93,3 +93,28 @@ def route_fingerprint(*, contract: Mapping[str, Canonical], authorities: Mapping
 def combined_digest(parts: Mapping[str, bytes]) -> bytes:
     """One digest over named digests, for a column that holds several authorities."""
     return digest({"v": 1, "parts": {name: value.hex() for name, value in parts.items()}})
+
+
+def campaign_key(*, environment: str, handoff_id: str, target: bytes) -> bytes:
+    """Which campaign: one per handoff and target, whatever run works on it."""
+    return digest({"v": 1, "environment": environment, "handoff": handoff_id, "target_identity": target.hex()})
+
+
+def plan_digest(*, route: bytes, state: bytes, plan: Mapping[str, Canonical]) -> bytes:
+    """What a resumed campaign may not change.
+
+    :param route: route fingerprint, with the authorities.
+    :param state: state key that the campaign will seed.
+    :param plan: the authored cut and publication; computed boundaries are kept in the ledger, not here.
+    """
+    return digest({"v": 1, "route": route.hex(), "state_key": state.hex(), "plan": dict(plan)})
+
+
+def operation_key(*, campaign: bytes, operation: str) -> bytes:
+    """One operation of a campaign, ``chunk:<number>`` or ``publication``; unique on load receipts."""
+    return digest({"v": 1, "campaign": campaign.hex(), "operation": operation})
+
+
+def rows_digest(parts: Sequence[bytes]) -> bytes:
+    """One digest over the artifacts of all chunks, in chunk order."""
+    return digest({"v": 1, "chunks": [part.hex() for part in parts]})

@@ -11,6 +11,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Literal
 
+from airflow_dpone_xmin.contracts.campaign import CampaignSpec
 from airflow_dpone_xmin.contracts.envelope import SourceIdentity
 from airflow_dpone_xmin.contracts.registry import DatabaseAuthority, SourceAuthority
 
@@ -130,6 +131,7 @@ class Route:
     :param evolve: whether a run may make safe changes to the target table.
     :param keep_dropped_columns: whether nullable target columns that the source does not have are left alone.
     :param min_rows: quality gates of that type: gate id → threshold.
+    :param campaign: the authored plan of an initial load; None for an incremental route.
     """
 
     environment: str
@@ -162,4 +164,5 @@ class Route:
     target_lock_timeout: float = 300.0
     multi_subnet_failover: bool = False
     source_alias: bool = False
+    campaign: CampaignSpec | None = None
     notices: tuple[str, ...] = ()

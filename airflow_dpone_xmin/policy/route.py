@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from airflow_dpone_xmin.contracts.campaign import CampaignSpec
 from airflow_dpone_xmin.contracts.canonical import Canonical
 from airflow_dpone_xmin.contracts.envelope import SourceIdentity
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -124,6 +125,7 @@ def _route(
         "state": authorities.state.authority_digest(role="state", database=layout.state.database),
     }
     execution = manifest.source.options.xmin_execution
+    campaign = _campaign(manifest, key=key)
     mode = _delete_mode(manifest)
     return Route(
         environment=registry.environment,
@@ -150,6 +152,7 @@ def _route(
         delete_mode=mode,
         guards=_guards(manifest),
         route_fingerprint=route_fingerprint(contract=_contract(manifest, source, layout, key=key, mode=mode), authorities=digests),
+        campaign=campaign,
         window=manifest.source.options.xmin_window,
         max_replay_amplification=manifest.source.options.xmin_max_replay_amplification_xids,
         string_columns=frozenset(manifest.schema_contract.columns),
@@ -163,7 +166,7 @@ def _route(
         source_deadline=manifest.source.options.deadline_seconds,
         target_lock_timeout=manifest.sink.options.lock_timeout_seconds,
         multi_subnet_failover=sink_entry.connection.multi_subnet_failover,
-        notices=manifest.notices,
+        notices=(*manifest.notices, *_assumed(manifest)),
     )
 
 
@@ -245,8 +248,50 @@ def _authority(entry: RegistryConnection, database: str, *, role: Role) -> Datab
     return (entry.connection.database_authorities or {})[_database(entry, database, role=role)]
 
 
+def _campaign(manifest: Manifest, *, key: tuple[str, ...]) -> CampaignSpec | None:
+    execution, backfill = manifest.source.options.xmin_execution, manifest.sink.strategy.backfill
+    if (execution is not None and execution.mode == "initial") is not (backfill is not None):
+        raise XminError(
+            "DPONE_MANIFEST_INVALID",
+            "`source.options.xmin_execution: {mode: initial, handoff_id}` and `sink.strategy.mode: backfill` go together.",
+            details={"path": "source.options.xmin_execution"},
+        )
+    if backfill is None:
+        return None
+    chunk = backfill.chunk
+    if chunk.column not in key:
+        raise XminError(
+            "campaign.plan_invalid",
+            f"Chunk column {chunk.column!r} is not part of the unique key: a row whose value changes could escape every chunk.",
+            details={"column": chunk.column, "key": list(key)},
+        )
+    return CampaignSpec(
+        kind=chunk.kind,
+        column=chunk.column,
+        low=chunk.from_,
+        high=chunk.to,
+        step=chunk.step,
+        buckets=chunk.buckets,
+        publication=backfill.publication.mode,
+        lanes=backfill.parallel_workers,
+    )
+
+
+def _assumes_default(manifest: Manifest) -> bool:
+    """An initial manifest need not repeat how deletes are marked; the live table's markers would contradict a wrong guess."""
+    return manifest.sink.strategy.backfill is not None and "reconciliation" not in manifest.model_fields_set
+
+
+def _assumed(manifest: Manifest) -> tuple[str, ...]:
+    if not _assumes_default(manifest):
+        return ()
+    return ("`reconciliation` is absent: soft deletes by timestamp are assumed, as in the default of the incremental manifest.",)
+
+
 def _delete_mode(manifest: Manifest) -> DeleteMode:
     block = manifest.reconciliation
+    if _assumes_default(manifest):
+        return DeleteMode.TIMESTAMP_ONLY
     if block is None or not block.enabled:
         return DeleteMode.NEVER
     if block.delete_policy == "hard_delete":

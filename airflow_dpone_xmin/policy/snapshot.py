@@ -40,3 +40,20 @@ def sees_all_of(now: SnapshotToken, before: SnapshotToken, *, standby: bool) -> 
     if standby:
         return now.xmax > before.xmax or now.xmin >= before.xmax
     return {xid for xid in now.in_progress if xid < before.xmax} <= before.in_progress
+
+
+def union(one: SnapshotToken, other: SnapshotToken) -> SnapshotToken:
+    """The least snapshot that sees all that either saw: what a run after a campaign must not fall behind of."""
+    high = max(one.xmax, other.xmax)
+    unseen = frozenset(xid for xid in one.in_progress | other.in_progress if not _sees(one, xid) and not _sees(other, xid))
+    # Each sees everything below its own xmin, and no later snapshot has a lower one than either.
+    return SnapshotToken(xmin=max(one.xmin, other.xmin), xmax=high, in_progress=unseen)
+
+
+def spell(token: SnapshotToken) -> str:
+    """The token as PostgreSQL spells it."""
+    return f"{token.xmin}:{token.xmax}:{','.join(map(str, sorted(token.in_progress)))}"
+
+
+def _sees(token: SnapshotToken, xid: int) -> bool:
+    return xid < token.xmax and xid not in token.in_progress

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import MetaData, Table, literal_column, select
 from uuid6 import uuid7
 
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -19,6 +18,7 @@ from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.contracts.state import Checkpoint, Invocation, Receipt
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases, verify_one_commit, verify_session_pair
+from airflow_dpone_xmin.target.campaign_ledger import require_unfenced
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
 from airflow_dpone_xmin.target.ddl import privileges, target_privileges
 from airflow_dpone_xmin.target.engine import Engine
@@ -30,7 +30,7 @@ from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.proof import require_catalog
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shape import key_types, live_table
+from airflow_dpone_xmin.target.shape import has_rows, key_types, live_table
 from airflow_dpone_xmin.target.sql import STAGING, TARGET
 from airflow_dpone_xmin.target.transaction import exclusive
 from airflow_dpone_xmin.target.work import Position
@@ -234,13 +234,14 @@ def source_prior(
     elif owner is not None and owner != identity.state_key:
         binding_now = approval_binding(route, identity, position)
         raise ownership_conflict(owner, identity.state_key, old=ledger.read_checkpoint(owner), binding=binding_now)
+    require_unfenced(session, ledger.catalog, identity.binding.identity)
     if route.handoff_id is not None and position.checkpoint is None:
         raise XminError(
             "checkpoint.seed_missing",
             "This process continues a handoff whose seed is absent.",
             details={"handoff_id": route.handoff_id, "state_key": identity.state_key.hex()},
         )
-    if position.checkpoint is None and not admit_baseline(approval) and _has_rows(session, route):
+    if position.checkpoint is None and not admit_baseline(approval) and has_rows(session, route.layout.target):
         raise XminError(
             "checkpoint.missing",
             f"{route.layout.target.display} has rows, but this state key has no checkpoint.",
@@ -252,11 +253,6 @@ def source_prior(
 def approval_binding(route: Route, identity: RouteIdentity, position: Position) -> dict[str, Any]:
     """What an approval of this run must be bound to, before its rows were looked at."""
     return repair_binding(route.environment, identity.state_key, identity.scope_hash, position.checkpoint)
-
-
-def _has_rows(session: Session, route: Route) -> bool:
-    table = Table(route.layout.target.name, MetaData(), schema=TARGET)
-    return session.first("target.has_rows", select(literal_column("1")).select_from(table).limit(1)) is not None
 
 
 def prior_of(route: Route, identity: RouteIdentity, position: Position, *, approved_baseline: bool = False) -> Prior:

@@ -70,7 +70,16 @@ def render_scripts(route: Route, *, endpoints: EndpointResolver, login: str, bin
         if found.projection is None:
             raise found.findings[0]
         scripts.append(
-            render_route(engine, dialect, catalog, projection=found.projection, mode=route.delete_mode, binding_id=binding_id, login=login)
+            render_route(
+                engine,
+                dialect,
+                catalog,
+                projection=found.projection,
+                mode=route.delete_mode,
+                binding_id=binding_id,
+                login=login,
+                exchange=route.campaign is not None and route.campaign.publication == "shadow_swap",
+            )
         )
     return "".join(script.text(separator=dialect.separator) for script in scripts)
 

@@ -35,7 +35,7 @@ from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
 from airflow_dpone_xmin.target.lease import staging_lease, sweep
 from airflow_dpone_xmin.target.ledger import Ledger
-from airflow_dpone_xmin.target.outcome import probe
+from airflow_dpone_xmin.target.outcome import outcome_unknown, probe, rolled_back
 from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.staging import stage_envelope
@@ -262,28 +262,16 @@ class _Run:
         """Lock, then look, in a new session."""
         self._keep_stages = True
         self._afterwards()
-        try:
-            with self._target_session(lock_timeout=AFTERWARDS_SECONDS) as (session, authority):
-                ledger = Ledger(session, self._admitted.catalog, authority)
-                timeout = self._route.target_lock_timeout
-                receipt = probe(
-                    self._engine, session, ledger, invocation_digest=work.invocation_digest, resource=work.resource, timeout=timeout
-                )
-        except XminError as error:
-            if error.code == "mssql_transaction.commit_outcome_unknown":
-                raise
-            raise XminError(
-                "mssql_transaction.commit_outcome_unknown",
-                "The commit was sent, its answer was lost, and the server cannot be asked.",
-                details={"cause": error.code},
-            ) from None
+        with outcome_unknown(), self._target_session(lock_timeout=AFTERWARDS_SECONDS) as (session, authority):
+            ledger = Ledger(session, self._admitted.catalog, authority)
+            timeout = self._route.target_lock_timeout
+            receipt = probe(
+                self._engine, session, lambda: ledger.find_receipt(work.invocation_digest), resource=work.resource, timeout=timeout
+            )
         self._keep_stages = False
         if receipt is not None:
-            return receipt
-        cause = doubt.__cause__
-        if isinstance(cause, XminError):
-            raise cause from None
-        raise XminError("mssql_transaction.connection_lost", "The transaction rolled back: no receipt exists under the lock.") from None
+            return replace(receipt, replayed=False)
+        raise rolled_back(doubt) from None
 
     def _drop_stages(self, session: Session) -> None:
         """Best effort: what stays is swept by the next run."""

@@ -127,29 +127,34 @@ def within_boundary(
         :data:`MAX_ATTEMPTS` attempts.
     """
     with Session(endpoint, cancel=cancel) as session:
-        session.limit(request.deadline_seconds)
-        version = server_version(session)
-        lock_table = True
-        attempt = 1
-        while attempt <= MAX_ATTEMPTS:
-            started = time.monotonic()
-            resolve(session, request)
-            try:
-                _begin(session, request, version)
-                if not _lock(session, request, lock_table=lock_table):
-                    lock_table = False
-                    continue
-                boundary = _verified(session, request, version, attempt)
-                progress(Progress("POSTGRES_SNAPSHOT_OPEN", seconds=time.monotonic() - started, note=f"attempt {attempt}"))
-                result = work(boundary)
-                boundary.require_unchanged()
-            except Unstable:
-                attempt += 1
-                time.sleep(_PAUSE_SECONDS)
+        return within_session(session, request, work, progress=progress)
+
+
+def within_session(session: Session, request: SourceRequest, work: Callable[[Boundary], T], *, progress: Listener = silent) -> T:
+    """As :func:`within_boundary`, on a session that the caller keeps; its deadline begins anew."""
+    session.limit(request.deadline_seconds)
+    version = server_version(session)
+    lock_table = True
+    attempt = 1
+    while attempt <= MAX_ATTEMPTS:
+        started = time.monotonic()
+        resolve(session, request)
+        try:
+            _begin(session, request, version)
+            if not _lock(session, request, lock_table=lock_table):
+                lock_table = False
                 continue
-            finally:
-                _rollback(session)
-            return result
+            boundary = _verified(session, request, version, attempt)
+            progress(Progress("POSTGRES_SNAPSHOT_OPEN", seconds=time.monotonic() - started, note=f"attempt {attempt}"))
+            result = work(boundary)
+            boundary.require_unchanged()
+        except Unstable:
+            attempt += 1
+            time.sleep(_PAUSE_SECONDS)
+            continue
+        finally:
+            _rollback(session)
+        return result
     raise XminError(
         "postgres_source.boundary_unstable",
         f"{request.relation_key} changed under the snapshot in {MAX_ATTEMPTS} attempts.",

@@ -59,12 +59,8 @@ def extract(
         ``run.cancelled``. No artifact is left then.
     """
 
-    def discard() -> None:
-        for kind in ("rows", "keys"):
-            _file(request, kind).unlink(missing_ok=True)
-
     def work(boundary: Boundary) -> Envelope:
-        discard()  # what an attempt on another state of the relation wrote
+        discard_artifacts(request)  # what an attempt on another state of the relation wrote
         if accept is not None:
             accept(boundary.projection)
         window = decide_window(
@@ -76,13 +72,19 @@ def extract(
             mode=request.window,
             max_replay_amplification=request.max_replay_amplification,
         )
-        return _extract_window(boundary, window, progress)
+        return extract_window(boundary, window, progress)
 
     try:
         return within_boundary(endpoint, request, work, progress=progress, cancel=cancel)
     except BaseException:
-        discard()
+        discard_artifacts(request)
         raise
+
+
+def discard_artifacts(request: SourceRequest) -> None:
+    """Remove what an extraction of this request wrote."""
+    for kind in ("rows", "keys"):
+        _file(request, kind).unlink(missing_ok=True)
 
 
 def extraction_sql(request: SourceRequest, projection: Projection, window: Window, *, partitioned: bool = False) -> dict[str, str]:
@@ -95,11 +97,15 @@ def extraction_sql(request: SourceRequest, projection: Projection, window: Windo
     return queries
 
 
-def rows_query(table: sql.Composable, projection: Projection, window: Window) -> sql.Composed:
-    """Payload query: every column, and the delta predicate of a delta."""
+def rows_query(table: sql.Composable, projection: Projection, window: Window, *, within: sql.Composable | None = None) -> sql.Composed:
+    """Payload query: every column, and the delta predicate of a delta.
+
+    :param within: restricts a full payload, to a campaign's chunk.
+    """
     columns = [_select(column) for column in projection.columns]
     if window.delta is None:
-        return sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns), table)
+        query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns), table)
+        return query if within is None else sql.SQL("{} WHERE {}").format(query, within)
     columns.append(sql.SQL("{} AS {}").format(_frozen(), sql.Identifier(_FROZEN)))
     return sql.SQL("SELECT {} FROM {} WHERE {}").format(sql.SQL(", ").join(columns), table, delta_predicate(window.delta))
 
@@ -122,12 +128,14 @@ def delta_predicate(window: DeltaWindow, *, xmin: sql.Composable = _XMIN) -> sql
     )
 
 
-# ---- details --------------------------------------------------------------------------------------------------------------
-def _extract_window(boundary: Boundary, window: Window, progress: Listener) -> Envelope:
+def extract_window(boundary: Boundary, window: Window, progress: Listener, *, within: sql.Composable | None = None) -> Envelope:
+    """Write the artifacts of one window.
+
+    :param within: as of :func:`rows_query`.
+    """
     projection, request = boundary.projection, boundary.request
-    rows = _write(
-        boundary, rows_query(boundary.table, projection, window), projection.columns, "rows", progress, frozen=window.delta is not None
-    )
+    query = rows_query(boundary.table, projection, window, within=within)
+    rows = _write(boundary, query, projection.columns, "rows", progress, frozen=window.delta is not None)
     keys = None
     if window.payload is Payload.DELTA and request.with_keys:
         keys = _write(boundary, keys_query(boundary.table, projection), projection.key_columns, "keys", progress)
@@ -145,6 +153,7 @@ def _extract_window(boundary: Boundary, window: Window, progress: Listener) -> E
     )
 
 
+# ---- details --------------------------------------------------------------------------------------------------------------
 def _write(
     boundary: Boundary,
     query: sql.Composable,

@@ -15,7 +15,7 @@ from sqlalchemy import Column, Index, Table
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from airflow_dpone_xmin.contracts.columns import Projection
-from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Namespace
+from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Namespace, TableName
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, COMPONENT, Catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import ColumnFacts
@@ -65,6 +65,10 @@ class DdlDialect(Protocol):
 
     def admit_login(self, login: str, namespaces: Sequence[Namespace], *, staging: Namespace) -> list[str]:
         """Everything the login needs beside table privileges: usage, metadata visibility, staging DDL."""
+        ...
+
+    def admit_campaign(self, login: str, target: TableName) -> list[str]:
+        """What a login needs beside all that to create, index and exchange tables in the target's schema."""
         ...
 
     def database_token(self, namespace: Namespace) -> list[str]:
@@ -153,9 +157,20 @@ def render_catalog(engine: Engine, dialect: DdlDialect, catalog: Catalog, *, log
 
 
 def render_route(
-    engine: Engine, dialect: DdlDialect, catalog: Catalog, *, projection: Projection, mode: DeleteMode, binding_id: UUID, login: str
+    engine: Engine,
+    dialect: DdlDialect,
+    catalog: Catalog,
+    *,
+    projection: Projection,
+    mode: DeleteMode,
+    binding_id: UUID,
+    login: str,
+    exchange: bool = False,
 ) -> Script:
-    """One route's target table, narrow index, identity row and grants."""
+    """One route's target table, narrow index, identity row and grants.
+
+    :param exchange: whether the login may also replace the table by a campaign's shadow.
+    """
     target = engine.layout.target
     namespace = target.namespace
     out = list(dialect.enter(namespace))
@@ -171,6 +186,8 @@ def render_route(
         f"{dialect.literal_text(namespace.schema)}, {dialect.literal_text(target.name)}, {dialect.clock()})"
     )
     out += dialect.grant(namespace, target.name, target_privileges(mode), login)
+    if exchange:
+        out += dialect.admit_campaign(login, target)
     return Script(tuple(out))
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import (
     Delete,
     Insert,
+    Select,
     Table,
     Update,
     and_,
@@ -38,27 +39,31 @@ from airflow_dpone_xmin.target.tables import Stage, active
 class Actions:
     """Builds the statements of one load.
 
+    :param difference: what a classification materialised; a chunk has none, and deletes nothing.
     :param detected_at: server clock under the lock; detection time, not the source's delete time.
+    :param hint: how target and stage are locked; a chunk locks rows only, beside the other lanes.
     """
 
     def __init__(
         self,
         target: Table,
         rows: Stage,
-        difference: Table,
+        difference: Table | None,
         *,
         projection: Projection,
         mode: DeleteMode,
         load_id: UUID,
         detected_at: datetime,
+        hint: str | None = PASS_HINT,
     ) -> None:
         self._target, self._rows, self._difference = target, rows, difference
-        self._projection, self._mode = projection, mode
+        self._projection, self._mode, self._hint = projection, mode, hint
         self._load, self._now = literal(load_id, Guid), literal(detected_at, Utc)
 
     def delete_missing(self) -> Update | Delete:
         """Apply the delete policy to the materialised missing keys."""
         target, gone = self._target, self._difference
+        assert gone is not None
         match = and_(
             *[target.c[name] == gone.c[name] for name in self._projection.key],
             gone.c["pass"] == literal_column(str(BEFORE)),
@@ -81,27 +86,27 @@ class Actions:
     def insert_absent(self) -> Insert:
         """Payload rows whose key the target does not have."""
         target, rows = self._target, self._rows
+        present = self._hinted(select(1).select_from(target).where(rows.matches(target)).correlate(rows.rows), target)
+        return self.append(~exists(present))
+
+    def append(self, condition: Any = None) -> Insert:
+        """Payload rows, all of them unless a condition says which: a chunk's table holds no row of its range yet."""
+        rows = self._rows
         alive = {IS_DELETED: false()} if self._mode is DeleteMode.FLAG_ONLY else {}
         extra: dict[str, Any] = {LOAD_ID: self._load, LOADED_AT: self._now, UPDATED_AT: self._now, **alive}
         names = [plan.name for plan in self._projection.columns]
-        present = exists(
-            select(1).select_from(target).where(rows.matches(target)).correlate(rows.rows).with_hint(target, PASS_HINT, "mssql")
-        )
-        source = (
-            select(*[rows.value(plan) for plan in self._projection.columns], *extra.values())
-            .select_from(rows.rows)
-            .where(~present)
-            .with_hint(rows.rows, PASS_HINT, "mssql")
-        )
-        return insert(target).from_select([*names, *extra], source, include_defaults=False)
+        source = select(*[rows.value(plan) for plan in self._projection.columns], *extra.values()).select_from(rows.rows)
+        if condition is not None:
+            source = source.where(condition)
+        return insert(self._target).from_select([*names, *extra], self._hinted(source, rows.rows), include_defaults=False)
 
     def _update_from_rows(self, condition: Any, values: dict[str, Any]) -> Update:
-        return (
-            update(self._target)
-            .values(values)
-            .where(and_(self._rows.matches(self._target), condition))
-            .with_hint(PASS_HINT, self._rows.rows, "mssql")
-        )
+        rows = self._rows
+        changed = update(self._target).values(values).where(and_(rows.matches(self._target), condition))
+        return changed if self._hint is None else changed.with_hint(self._hint, rows.rows, "mssql")
+
+    def _hinted(self, query: Select[Any], table: Any) -> Select[Any]:
+        return query if self._hint is None else query.with_hint(table, self._hint, "mssql")
 
     def _values(self) -> dict[str, Any]:
         return {plan.name: self._rows.value(plan) for plan in self._projection.value_columns}

@@ -21,6 +21,7 @@ from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.tables import Stage
 
 Role = Literal["target", "staging", "state"]
+Isolation = Literal["SERIALIZABLE", "READ COMMITTED"]
 
 LOCK_SECONDS = 30.0
 """A session that nobody told otherwise waits no longer than this for any lock."""
@@ -52,11 +53,14 @@ class Engine(Protocol):
         """
         ...
 
-    def begin_exclusive(self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float) -> None:
-        """Take the application lock *resource*, then begin the serializable transaction that reads after the lock was granted.
+    def begin_exclusive(
+        self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float, isolation: Isolation = "SERIALIZABLE"
+    ) -> None:
+        """Take the application lock *resource*, then begin the transaction that reads after the lock was granted.
 
         :param tables: tables locked against other writers for the whole transaction.
         :param timeout: seconds to wait for any lock.
+        :param isolation: READ COMMITTED for a chunk, whose lock does not exclude the other chunks' writers.
         :raises XminError: ``mssql_transaction.lock_timeout``.
         """
         ...

@@ -21,6 +21,7 @@ from airflow_dpone_xmin.contracts.state import ActionCounts, Checkpoint, Classif
 from airflow_dpone_xmin.policy.guards import judge_min_rows
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_transfer
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
+from airflow_dpone_xmin.target.campaign_ledger import require_unfenced
 from airflow_dpone_xmin.target.catalog import Catalog
 from airflow_dpone_xmin.target.classify import (
     AFTER,
@@ -36,13 +37,13 @@ from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.gate import Gate, approvable, counts_of, repair_binding, stopped
 from airflow_dpone_xmin.target.identity import require_binding
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
-from airflow_dpone_xmin.target.record import record_commit
+from airflow_dpone_xmin.target.record import record_of, write_record
 from airflow_dpone_xmin.target.repair import admitted_authority
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import live_table, require_shape
 from airflow_dpone_xmin.target.sql import Count
 from airflow_dpone_xmin.target.tables import target_table
-from airflow_dpone_xmin.target.transaction import CommitInDoubt, exclusive
+from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
 from airflow_dpone_xmin.target.work import Position, Work
 
 
@@ -65,7 +66,7 @@ def finalize(engine: Engine, session: Session, catalog: Catalog, work: Work, *, 
         _require_same_table(engine, session, work)
         repair = _admit(session, catalog, ledger, work)
         receipt = _Transaction(engine, session, ledger, target, work, repair).run()
-        _commit(engine, session, work)
+        commit_or_doubt(engine, session, resource=work.resource)
         return receipt
 
 
@@ -102,17 +103,6 @@ def _locked(engine: Engine, session: Session, work: Work) -> Iterator[Table]:
         yield target
 
 
-def _commit(engine: Engine, session: Session, work: Work) -> None:
-    try:
-        engine.commit(session, resource=work.resource)
-    except XminError as error:
-        if error.code == "mssql_transaction.session_invalid":
-            raise
-        raise CommitInDoubt from error
-    except Exception as error:
-        raise CommitInDoubt from error
-
-
 def _require_same_table(engine: Engine, session: Session, work: Work) -> None:
     """The table under the lock still has the shape that this route writes: a trigger added meanwhile would change rows unseen.
 
@@ -124,6 +114,7 @@ def _require_same_table(engine: Engine, session: Session, work: Work) -> None:
 def _admit(session: Session, catalog: Catalog, ledger: Ledger, work: Work) -> RepairAuthority | None:
     """Identity, checkpoint and head are still what admission saw; the approval is admitted before the ownership is judged."""
     require_binding(session, catalog, work.binding, environment=work.route.environment)
+    require_unfenced(session, catalog, work.binding.identity)
     now = Position(checkpoint=ledger.read_checkpoint(work.state_key), head=ledger.read_head(work.binding.identity))
     if now != work.position:
         raise XminError("checkpoint.conflict", "Another run committed while this one was working.")
@@ -174,7 +165,7 @@ class _Transaction:
         before = self._classify(BEFORE)
         Gate(self._work, self._repair).judge(before)
         counts = self._act(before, detected_at)
-        return record_commit(self._ledger, self._work, counts=counts, detected_at=detected_at, repair=self._repair)
+        return write_record(self._ledger, record_of(self._work), counts=counts, detected_at=detected_at, repair=self._repair)
 
     def preview(self) -> Preview:
         before = self._classify(BEFORE)

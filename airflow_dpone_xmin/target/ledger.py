@@ -47,11 +47,16 @@ class Ledger:
             raise TypeError("a ledger needs verified databases")
         self._session, self._catalog, self._authority = session, catalog, authority
 
+    @property
+    def catalog(self) -> Catalog:
+        """The tables behind the ledger."""
+        return self._catalog
+
     # ---- registry ---------------------------------------------------------------------------------------------------------
     def accept_registry(self, *, environment: str, serial: int) -> None:
         """Remember the highest serial that this state database has used; :raises XminError: ``registry.rollback`` below it."""
         table, key = self._catalog.registry_serial, digest({"v": 1, "environment": environment})
-        found = self._session.first("registry.find", _locked(table, table.c.environment_digest == key))
+        found = self._session.first("registry.find", locked(table, table.c.environment_digest == key))
         now = {"serial": serial, "updated_at_utc": server_time(self._session)}
         if found is None:
             self._session.execute("registry.insert", insert(table).values(environment_digest=key, environment=environment, **now))
@@ -75,10 +80,10 @@ class Ledger:
         :raises XminError: ``invocation.route_changed``.
         """
         table, now = self._catalog.run_state, server_time(self._session)
-        found = self._session.first("invocation.find", _locked(table, table.c.invocation_digest == row["invocation_digest"]))
+        found = self._session.first("invocation.find", locked(table, table.c.invocation_digest == row["invocation_digest"]))
         if found is None:
             values = {**row, "status": "running", "attempts": 1, "created_at_utc": now, "updated_at_utc": now, "last_error_code": None}
-            self._session.execute("invocation.insert", insert(table).values(_no_parameter_for_null(values)))
+            self._session.execute("invocation.insert", insert(table).values(no_parameter_for_null(values)))
             return 1
         for column in ("route_fingerprint", "target_identity"):
             if bytes(found._mapping[column]) != row[column]:
@@ -105,9 +110,7 @@ class Ledger:
             "invocation.close",
             update(table)
             .where(mine if status == _COMMITTED else and_(mine, table.c.status != _COMMITTED))
-            .values(
-                _no_parameter_for_null({"status": status, "last_error_code": error_code, "updated_at_utc": server_time(self._session)})
-            ),
+            .values(no_parameter_for_null({"status": status, "last_error_code": error_code, "updated_at_utc": server_time(self._session)})),
         )
 
     def loads_of_others(self, load_ids: Collection[UUID], target_identity: bytes) -> set[UUID]:
@@ -124,7 +127,7 @@ class Ledger:
     def find_receipt(self, invocation: bytes) -> Receipt | None:
         """The receipt of an invocation, marked as replayed."""
         table = self._catalog.receipt
-        row = self._session.first("receipt.find", _locked(table, table.c.invocation_digest == invocation))
+        row = self._session.first("receipt.find", locked(table, table.c.invocation_digest == invocation))
         return None if row is None else _receipt(row._mapping)
 
     def last_receipts(self, state_key: bytes, *, limit: int) -> list[Receipt]:
@@ -171,14 +174,14 @@ class Ledger:
         }
         values |= {f"{name}_count": value for name, value in receipt.counts.to_dict().items()}
         values |= {name: receipt.digests.get(name) for name in DIGEST_COLUMNS}
-        self._session.execute("receipt.insert", insert(self._catalog.receipt).values(_no_parameter_for_null(values)))
+        self._session.execute("receipt.insert", insert(self._catalog.receipt).values(no_parameter_for_null(values)))
 
     # ---- checkpoint and head ----------------------------------------------------------------------------------------------
     def read_checkpoint(self, state_key: bytes) -> Checkpoint | None:
         """The active checkpoint of a state key; a superseded one counts as absent."""
         table = self._catalog.source_state
         row = self._session.first(
-            "checkpoint.read", _locked(table, and_(table.c.state_key == state_key, table.c.superseded_at_utc.is_(None)))
+            "checkpoint.read", locked(table, and_(table.c.state_key == state_key, table.c.superseded_at_utc.is_(None)))
         )
         if row is None:
             return None
@@ -198,7 +201,7 @@ class Ledger:
         """State key of the target's active owner."""
         table = self._catalog.source_state
         row = self._session.first(
-            "owner.read", _locked(table, and_(table.c.target_identity == target_identity, table.c.superseded_at_utc.is_(None)))
+            "owner.read", locked(table, and_(table.c.target_identity == target_identity, table.c.superseded_at_utc.is_(None)))
         )
         return None if row is None else bytes(row._mapping["state_key"])
 
@@ -215,7 +218,7 @@ class Ledger:
             if values["revision"] > 1 and self._revive(values, now=now):
                 return
             self._session.execute(
-                "checkpoint.insert", insert(table).values(_no_parameter_for_null({**values, "created_at_utc": now, "updated_at_utc": now}))
+                "checkpoint.insert", insert(table).values(no_parameter_for_null({**values, "created_at_utc": now, "updated_at_utc": now}))
             )
             return
         matched = self._session.execute(
@@ -241,7 +244,7 @@ class Ledger:
     def read_head(self, target_identity: bytes) -> Head | None:
         """The target database's own word on its last commit."""
         table = self._catalog.head
-        row = self._session.first("head.read", _locked(table, table.c.target_identity == target_identity))
+        row = self._session.first("head.read", locked(table, table.c.target_identity == target_identity))
         if row is None:
             return None
         return Head(state_key=bytes(row._mapping["state_key"]), revision=int(row._mapping["revision"]), load_id=row._mapping["load_id"])
@@ -259,7 +262,7 @@ class Ledger:
     def find_authority(self, authority_id: str) -> Mapping[str, Any] | None:
         """The immutable row of an approval."""
         table = self._catalog.repair_authority
-        row = self._session.first("repair.find", _locked(table, table.c.authority_id == authority_id))
+        row = self._session.first("repair.find", locked(table, table.c.authority_id == authority_id))
         return None if row is None else dict(row._mapping)
 
     def list_authorities(self, *, limit: int, authority_id: str | None = None) -> list[Mapping[str, Any]]:
@@ -279,7 +282,7 @@ class Ledger:
     def is_consumed(self, authority_id: str) -> bool:
         """Whether the one shot was taken."""
         table = self._catalog.repair_consumption
-        return self._session.first("repair.consumed", _locked(table, table.c.authority_id == authority_id)) is not None
+        return self._session.first("repair.consumed", locked(table, table.c.authority_id == authority_id)) is not None
 
     def consume(self, values: Mapping[str, Any]) -> None:
         """Take the one shot, tied to its receipt; the primary key refuses a second one."""
@@ -288,7 +291,7 @@ class Ledger:
 
     def insert_authority(self, values: Mapping[str, Any]) -> None:
         """Provision an approval: the owner's session only, runtime has no INSERT right on it."""
-        self._session.execute("repair.insert", insert(self._catalog.repair_authority).values(_no_parameter_for_null(values)))
+        self._session.execute("repair.insert", insert(self._catalog.repair_authority).values(no_parameter_for_null(values)))
 
     def supersede(self, state_key: bytes, *, by: bytes, previous: Checkpoint) -> None:
         """End the ownership of an old state key; its row and receipts stay as history.
@@ -334,12 +337,14 @@ _MOVING = (
 )
 
 
-def _no_parameter_for_null(values: Mapping[str, Any]) -> dict[str, Any]:
+def no_parameter_for_null(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with NULL as a keyword."""
     # A driver must ask the server for the type of an untyped NULL parameter: a round trip, and a way to fail, inside the transaction.
     return {name: null() if value is None else value for name, value in values.items()}
 
 
-def _locked(table: Table, condition: Any) -> Select[Any]:
+def locked(table: Table, condition: Any) -> Select[Any]:
+    """An existence read on a small catalog table: inside a serializable transaction what it did not find stays absent."""
     return select(table).where(condition).with_hint(table, LOCKED_READ, "mssql")
 
 

@@ -27,7 +27,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
-from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Role
+from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
 from airflow_dpone_xmin.target.mssql_driver import bulk_connection, limit_statements, login_timeout, odbc_url, require_pyodbc
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
@@ -92,11 +92,13 @@ class MssqlEngine:
             )
         return self._pools[role]
 
-    def begin_exclusive(self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float) -> None:
+    def begin_exclusive(
+        self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float, isolation: Isolation = "SERIALIZABLE"
+    ) -> None:
         """Begin, then take a transaction-owned lock in the current database; table locks come with the statements' hints."""
         milliseconds = int(timeout * 1000)
         session.command("lock.timeout", f"SET LOCK_TIMEOUT {milliseconds}")
-        session.command("transaction.isolation", "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        session.command("transaction.isolation", f"SET TRANSACTION ISOLATION LEVEL {isolation}")
         session.command("transaction.begin", "BEGIN TRANSACTION")
         self._take(session, "lock.application", resource=resource, owner="Transaction", milliseconds=milliseconds)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
-from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, Namespace
+from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, Namespace, TableName
 from airflow_dpone_xmin.target.facts import ColumnFacts
 
 _PREPARER = MSDialect_pyodbc().identifier_preparer
@@ -88,6 +88,14 @@ class MssqlDdl:
             f"GRANT VIEW ANY DATABASE TO {_q(login)}",
         ]
         return out
+
+    def admit_campaign(self, login: str, target: TableName) -> list[str]:
+        """CONTROL, because the live table's grants are replayed on the new one."""
+        return [
+            f"USE {_q(target.namespace.database)}",
+            f"GRANT CREATE TABLE TO {_q(login)}",
+            f"GRANT CONTROL ON SCHEMA::{_q(target.namespace.schema)} TO {_q(login)}",
+        ]
 
     def database_token(self, namespace: Namespace) -> list[str]:
         """SQL Server has creation dates and GUIDs."""

@@ -2,36 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.state import Receipt
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.transaction import CommitInDoubt
+
+T = TypeVar("T")
 
 
-def probe(engine: Engine, session: Session, ledger: Ledger, *, invocation_digest: bytes, resource: str, timeout: float) -> Receipt | None:
+def probe(engine: Engine, session: Session, find: Callable[[], T | None], *, resource: str, timeout: float) -> T | None:
     """Decide a commit in doubt: a receipt found at any time means committed; absent under the lock means rolled back.
 
-    :param session: a new session in the target's database; *ledger* is on it.
+    :param session: a new session in the target's database.
+    :param find: looks for the receipt on it.
     :returns: the receipt, or None when the transaction rolled back.
     :raises XminError: ``mssql_transaction.commit_outcome_unknown`` when the lock is not to be had.
     """
-    found = ledger.find_receipt(invocation_digest)
+    found = find()
     if found is not None:
-        return replace(found, replayed=False)
+        return found
     try:
         engine.begin_exclusive(session, resource=resource, tables=[], timeout=timeout)
     except XminError as error:
         raise XminError(
             "mssql_transaction.commit_outcome_unknown",
-            "The commit was sent, its answer was lost, and the target's lock is still held.",
+            "The commit was sent, its answer was lost, and its lock is still held.",
             details={"cause": error.code},
         ) from None
     try:
-        found = ledger.find_receipt(invocation_digest)
+        found = find()
         engine.rollback(session)
     finally:
         engine.release(session, resource=resource)
-    return None if found is None else replace(found, replayed=False)
+    return found
+
+
+@contextmanager
+def outcome_unknown() -> Iterator[None]:
+    """Around the probe: whatever keeps it from looking leaves the outcome unknown.
+
+    :raises XminError: ``mssql_transaction.commit_outcome_unknown``.
+    """
+    try:
+        yield
+    except XminError as error:
+        if error.code == "mssql_transaction.commit_outcome_unknown":
+            raise
+        raise XminError(
+            "mssql_transaction.commit_outcome_unknown",
+            "The commit was sent, its answer was lost, and the server cannot be asked.",
+            details={"cause": error.code},
+        ) from None
+
+
+def rolled_back(doubt: CommitInDoubt) -> XminError:
+    """What to raise once the lock has shown that nothing was committed."""
+    cause = doubt.__cause__
+    if isinstance(cause, XminError):
+        return cause
+    return XminError("mssql_transaction.connection_lost", "The transaction rolled back: no receipt exists under the lock.")

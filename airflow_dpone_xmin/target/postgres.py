@@ -25,7 +25,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import postgres_queries as queries
 from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  (registers them)
-from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Role
+from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, namespace_of
@@ -83,11 +83,13 @@ class PostgresEngine:
                 session.command("session.pins", "SELECT set_config('statement_timeout', :value, false)", limit)
         return session
 
-    def begin_exclusive(self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float) -> None:
+    def begin_exclusive(
+        self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float, isolation: Isolation = "SERIALIZABLE"
+    ) -> None:
         """Session advisory lock in autocommit first: a lock taken by a query inside SERIALIZABLE would read the old revision."""
         self._limit_locks(session, timeout)
         session.command("lock.application", "SELECT pg_advisory_lock(:key)", {"key": _advisory_key(resource)})
-        session.command("transaction.begin", "BEGIN ISOLATION LEVEL SERIALIZABLE")
+        session.command("transaction.begin", f"BEGIN ISOLATION LEVEL {isolation}")
         quote = self.dialect.identifier_preparer.quote
         for table in tables:
             real = self.namespace(str(table.schema))

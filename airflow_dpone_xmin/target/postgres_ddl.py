@@ -7,7 +7,7 @@ from uuid import UUID
 
 from psycopg import sql
 
-from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, Namespace
+from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, Namespace, TableName
 from airflow_dpone_xmin.target.facts import ColumnFacts
 
 
@@ -105,6 +105,14 @@ class PostgresDdl:
         tokens = {namespace.schema for namespace in namespaces if namespace.schema == "dbo"}
         out += [self.grant(Namespace(staging.database, schema), "dpone_database_token", ("SELECT",), login)[0] for schema in sorted(tokens)]
         return out
+
+    def admit_campaign(self, login: str, target: TableName) -> list[str]:
+        """Only an owner may rename; the new table belongs to its creator, the old one is given to the same role."""
+        role, schema = sql.Identifier(login), sql.Identifier(target.namespace.schema)
+        return [
+            _spell("GRANT CREATE ON SCHEMA {schema} TO {login}", schema=schema, login=role),
+            _spell("ALTER TABLE {table} OWNER TO {login}", table=self._table(target.namespace, target.name), login=role),
+        ]
 
     def database_token(self, namespace: Namespace) -> list[str]:
         """One row that says when, and which, this database is: ``pg_database`` has neither creation date nor GUID."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from sqlalchemy import MetaData, Table, literal_column, select
+
 from airflow_dpone_xmin.contracts.columns import Family, Projection
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Route, TableName
@@ -15,6 +17,7 @@ from airflow_dpone_xmin.target.ddl import type_text
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.sql import TARGET
 from airflow_dpone_xmin.target.tables import target_table
 
 
@@ -26,6 +29,12 @@ def live_table(engine: Engine, session: Session, target: TableName) -> TableFact
             "DPONE_TARGET_UNSUPPORTED", f"{target.display} is missing, invisible or not a table.", details={"target": target.display}
         )
     return facts
+
+
+def has_rows(session: Session, target: TableName) -> bool:
+    """Whether the target table has any row."""
+    table = Table(target.name, MetaData(), schema=TARGET)
+    return session.first("target.has_rows", select(literal_column("1")).select_from(table).limit(1)) is not None
 
 
 def key_types(facts: TableFacts, route: Route) -> list[tuple[str, str]]:

@@ -45,11 +45,20 @@ class Staged:
 
 
 def stage_envelope(
-    engine: Engine, session: Session, envelope: Envelope, *, load_id: UUID, lease: StagingLease, progress: Listener, cancel: Cancellation
+    engine: Engine,
+    session: Session,
+    envelope: Envelope,
+    *,
+    load_id: UUID,
+    lease: StagingLease,
+    progress: Listener,
+    cancel: Cancellation,
+    indexed: bool = True,
 ) -> Staged:
     """Load and prove the envelope's artifacts.
 
     :param session: session in the staging database, used for DDL and proofs.
+    :param indexed: whether to prove the key unique by an index; rows that are only appended are proven once, at the publication.
     :raises XminError: ``staging.*``, ``storage.artifact_altered`` or the engine's own codes; nothing but staging was touched.
     """
     projection = envelope.projection
@@ -61,6 +70,7 @@ def stage_envelope(
         lease=lease,
         progress=progress,
         cancel=cancel,
+        indexed=indexed,
     )
     keys_artifact = envelope.keys_artifact
     if keys_artifact is None:
@@ -88,7 +98,15 @@ def _plans(projection: Projection, artifact: Artifact) -> tuple[ColumnPlan, ...]
 
 
 def _load(
-    engine: Engine, session: Session, artifact: Artifact, stage: Stage, *, lease: StagingLease, progress: Listener, cancel: Cancellation
+    engine: Engine,
+    session: Session,
+    artifact: Artifact,
+    stage: Stage,
+    *,
+    lease: StagingLease,
+    progress: Listener,
+    cancel: Cancellation,
+    indexed: bool = True,
 ) -> Stage:
     seen = Fingerprints(plans=stage.columns, text_units=engine.text_units)
     started = time.monotonic()
@@ -104,8 +122,9 @@ def _load(
         )
     with lease.around():
         _prove_content(session, stage, seen)
-    with lease.around():
-        engine.index_stage(session, stage)
+    if indexed:
+        with lease.around():
+            engine.index_stage(session, stage)
     suffix = "ROWS" if len(stage.columns) > len(stage.key) else "KEYS"
     progress(Progress(f"STAGE_{suffix}_COMPLETE", rows=artifact.rows, bytes=artifact.size, seconds=time.monotonic() - started))
     return stage

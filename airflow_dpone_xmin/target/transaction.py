@@ -1,6 +1,6 @@
 """The frame of every exclusive transaction: lock, begin, and on any error roll back; unlock when the outcome is known.
 
-Imports the target's own engine and session.
+Imports contracts and the target's own engine and session.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 from sqlalchemy import Table
 
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.target.engine import Engine, Isolation
 from airflow_dpone_xmin.target.session import Session
 
 
@@ -19,13 +20,21 @@ class CommitInDoubt(Exception):
 
 
 @contextmanager
-def exclusive(engine: Engine, session: Session, *, resource: str, timeout: float, tables: Sequence[Table] = ()) -> Iterator[None]:
-    """Hold the application lock *resource* around one serializable transaction; the body commits or rolls back.
+def exclusive(
+    engine: Engine,
+    session: Session,
+    *,
+    resource: str,
+    timeout: float,
+    tables: Sequence[Table] = (),
+    isolation: Isolation = "SERIALIZABLE",
+) -> Iterator[None]:
+    """Hold the application lock *resource* around one transaction; the body commits or rolls back.
 
     :param timeout: seconds to wait for any lock.
     :param tables: tables locked against other writers.
     """
-    engine.begin_exclusive(session, resource=resource, tables=tables, timeout=timeout)
+    engine.begin_exclusive(session, resource=resource, tables=tables, timeout=timeout, isolation=isolation)
     try:
         yield
     except CommitInDoubt:
@@ -37,3 +46,19 @@ def exclusive(engine: Engine, session: Session, *, resource: str, timeout: float
         raise
     finally:
         engine.release(session, resource=resource)
+
+
+def commit_or_doubt(engine: Engine, session: Session, *, resource: str) -> None:
+    """Commit inside :func:`exclusive`.
+
+    :raises XminError: ``mssql_transaction.session_invalid`` before COMMIT was sent.
+    :raises CommitInDoubt: whatever happened to COMMIT itself.
+    """
+    try:
+        engine.commit(session, resource=resource)
+    except XminError as error:
+        if error.code == "mssql_transaction.session_invalid":
+            raise
+        raise CommitInDoubt from error
+    except Exception as error:
+        raise CommitInDoubt from error

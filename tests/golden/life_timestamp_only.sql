@@ -47,6 +47,11 @@ SELECT [Sys].governance.dpone_source_state.state_key, [Sys].governance.dpone_sou
 FROM [Sys].governance.dpone_source_state WITH (UPDLOCK, HOLDLOCK)
 WHERE [Sys].governance.dpone_source_state.target_identity = :target_identity_1 AND [Sys].governance.dpone_source_state.superseded_at_utc IS NULL;
 
+-- fence.find
+SELECT [Sys].governance.dpone_target_fence.target_identity, [Sys].governance.dpone_target_fence.epoch, [Sys].governance.dpone_target_fence.owner, [Sys].governance.dpone_target_fence.updated_at_utc
+FROM [Sys].governance.dpone_target_fence WITH (UPDLOCK, HOLDLOCK)
+WHERE [Sys].governance.dpone_target_fence.target_identity = :target_identity_1;
+
 -- target.has_rows
 SELECT TOP 1 1
 FROM [DWH].landing.orders;

@@ -1,0 +1,294 @@
+"""One lane of a campaign: claim a chunk, extract, stage, commit, again, on connections that it keeps.
+
+A lane that fails gives its chunk back and starts over with fresh connections; whatever happens to it, the epoch fence keeps it from
+writing after a takeover. Imports everything below runtime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+from tenacity import Retrying, retry_if_exception, wait_chain, wait_fixed
+from uuid6 import uuid7
+
+from airflow_dpone_xmin.contracts.campaign import RENEW_SECONDS, Campaign, CampaignState, ChunkLease, LoadReceipt
+from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.identity import invocation_digest
+from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress, silent
+from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.runtime.campaign import CampaignTarget, campaign_target, spec_of
+from airflow_dpone_xmin.runtime.reconcile import AFTERWARDS_SECONDS, source_request
+from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
+from airflow_dpone_xmin.source.chunks import extract_chunk
+from airflow_dpone_xmin.source.session import Session as SourceSession
+from airflow_dpone_xmin.target.authority import verify_databases
+from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
+from airflow_dpone_xmin.target.chunk import ChunkWork, chunk_operation, chunk_resource, commit_chunk, repair_chunk
+from airflow_dpone_xmin.target.lease import StagingLease, staging_lease
+from airflow_dpone_xmin.target.outcome import outcome_unknown, probe, rolled_back
+from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.staging import stage_envelope
+from airflow_dpone_xmin.target.transaction import CommitInDoubt
+
+FAILURES = 3
+"""Failures without a committed chunk between them, after which a lane gives up."""
+WAITS_SECONDS = (2, 10)
+POLL_SECONDS = 2.0
+"""How often a lane without work looks whether another one's chunk became free."""
+
+
+@dataclass(slots=True)
+class LaneResult:
+    """What a lane did.
+
+    :param failures: failures since its last committed chunk.
+    """
+
+    chunks: int = 0
+    rows: int = 0
+    failures: int = 0
+
+
+def run_lane(
+    route: Route,
+    run_id: str,
+    lane: int,
+    *,
+    endpoints: EndpointResolver,
+    progress: Listener = silent,
+    cancel: Cancellation | None = None,
+) -> LaneResult:
+    """Work until every chunk of the open campaign is committed, by this lane or by others.
+
+    :param run_id: scheduler's run; the same lane of the same run takes its own lease back at once.
+    :param lane: number of the lane.
+    :raises XminError: what stopped it; committed chunks stay.
+    """
+    spec_of(route)
+    cancel, result = cancel or Cancellation(), LaneResult()
+
+    def attempt() -> None:
+        try:
+            with _lane(route, run_id, lane, endpoints=endpoints, result=result, progress=progress, cancel=cancel) as worker:
+                worker.work()
+        except XminError as error:
+            result.failures += 1
+            if error.retryable and error.code != "run.cancelled":
+                progress(Progress("LANE_FAILED", note=f"lane {lane}: {error.code}"))
+            raise
+
+    Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, XminError) and error.retryable and not cancel.cancelled),
+        wait=wait_chain(*[wait_fixed(seconds) for seconds in WAITS_SECONDS]),
+        stop=lambda _: result.failures >= FAILURES,
+        sleep=lambda seconds: _pause(cancel, seconds),
+        reraise=True,
+    )(attempt)
+    return result
+
+
+def _pause(cancel: Cancellation, seconds: float) -> None:
+    cancel.wait(seconds)
+    cancel.check()
+
+
+@contextmanager
+def _lane(
+    route: Route, run_id: str, lane: int, *, endpoints: EndpointResolver, result: LaneResult, progress: Listener, cancel: Cancellation
+) -> Iterator[_Lane]:
+    """All connections of one attempt of a lane."""
+    load_id, base = UUID(int=uuid7().int), work_base(route)
+    with ExitStack() as stack:
+        target = stack.enter_context(campaign_target(route, endpoints=endpoints, cancel=cancel))
+        campaign = target.require_open()
+        sweep_directories(base, keep=load_id)
+        directory = stack.enter_context(AttemptDirectory(base, load_id))
+        source = stack.enter_context(SourceSession(endpoints(route.source.entry, conn_id=route.source_conn_id), cancel=cancel))
+        staging = stack.enter_context(staging_lease(target.engine, route, load_id, cancel=cancel))
+        keeper = stack.enter_context(LeaseKeeper(target, route, campaign))
+        worker = _Lane(route, f"{run_id}:{lane}", target=target, campaign=campaign, source=source, staging=staging, keeper=keeper)
+        worker.load_id, worker.invocation = load_id, invocation_digest(Invocation(process=route.process, run_id=run_id))
+        worker.request = source_request(route, work_dir=directory.path)
+        worker.result, worker.progress, worker.cancel = result, progress, cancel
+        yield worker
+
+
+class LeaseKeeper:
+    """Renews the lease of the chunk in work, on a connection of its own; a lost lease cancels nothing, the fence decides."""
+
+    def __init__(self, target: CampaignTarget, route: Route, campaign: Campaign) -> None:
+        self._target, self._route, self._campaign = target, route, campaign
+        self._lease: ChunkLease | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dpone-xmin-lease", daemon=True)
+
+    def __enter__(self) -> LeaseKeeper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(AFTERWARDS_SECONDS)
+
+    @contextmanager
+    def holding(self, lease: ChunkLease) -> Iterator[None]:
+        """Keep *lease* alive."""
+        self._lease = lease
+        try:
+            yield
+        finally:
+            self._lease = None
+
+    def _run(self) -> None:
+        while not self._stop.wait(RENEW_SECONDS):
+            # A renewal that fails is tried again at the next tick; the lease outlives two of them.
+            with contextlib.suppress(XminError):
+                self._renew_until_stopped()
+
+    def _renew_until_stopped(self) -> None:
+        engine = self._target.engine
+        with contextlib.closing(engine.connect("target", cancel=Cancellation(), lock_timeout=AFTERWARDS_SECONDS)) as session:
+            ledger = CampaignLedger(session, self._target.verified.catalog, verify_databases(engine, session, self._route))
+            while True:
+                lease = self._lease
+                if lease is not None:
+                    ledger.renew(self._campaign, lease)
+                if self._stop.wait(RENEW_SECONDS):
+                    return
+
+
+class _Lane:
+    """The loop over chunks."""
+
+    load_id: UUID
+    invocation: bytes
+    result: LaneResult
+    progress: Listener
+    cancel: Cancellation
+
+    def __init__(
+        self,
+        route: Route,
+        owner: str,
+        *,
+        target: CampaignTarget,
+        campaign: Campaign,
+        source: SourceSession,
+        staging: StagingLease,
+        keeper: LeaseKeeper,
+    ) -> None:
+        self._route, self._owner, self._target, self._campaign = route, owner, target, campaign
+        self._source, self._staging, self._keeper = source, staging, keeper
+        self._engine, self._catalog = target.engine, target.verified.catalog
+        self.request = source_request(route, work_dir=work_base(route))
+
+    def work(self) -> None:
+        """:raises XminError: what stopped the lane; its chunk was given back then."""
+        while True:
+            self.cancel.check()
+            lease = self._target.ledger.claim(self._campaign, owner=self._owner)
+            if lease is not None:
+                self._work_on(lease)
+            elif self._over():
+                return
+            else:
+                _pause(self.cancel, POLL_SECONDS)
+
+    def _over(self) -> bool:
+        """Nothing is left, or another lane still works on the rest."""
+        found = self._target.find()
+        if found is not None and found.state is CampaignState.PUBLISHED:
+            return True
+        return self._target.ledger.progress(self._target.require_open()).complete
+
+    def _work_on(self, lease: ChunkLease) -> None:
+        started = time.monotonic()
+        with self._keeper.holding(lease):
+            try:
+                receipt = repair_chunk(self._target.ledger, self._campaign, lease) or self._load(lease)
+            except XminError as error:
+                if error.code not in ("mssql_transaction.commit_outcome_unknown", "campaign.lease_lost"):
+                    self._give_back(lease)
+                raise
+        self._count(receipt)
+        note = f"chunk {lease.range.number + 1} of {self._campaign.chunk_count}"
+        self.progress(Progress("CHUNK_COMPLETE", rows=receipt.rows, seconds=time.monotonic() - started, note=note))
+
+    def _count(self, receipt: LoadReceipt) -> None:
+        self.result.chunks += 1
+        self.result.rows += receipt.rows
+        self.result.failures = 0
+
+    def _load(self, lease: ChunkLease) -> LoadReceipt:
+        campaign, spec = self._campaign, spec_of(self._route)
+        envelope = extract_chunk(self._source, self.request, spec, lease.range, anchor=campaign.anchor, progress=silent)
+        work_session = self._staging.work
+        keep = False
+        try:
+            staged = stage_envelope(
+                self._engine,
+                work_session,
+                envelope,
+                load_id=self.load_id,
+                lease=self._staging,
+                progress=silent,
+                cancel=self.cancel,
+                indexed=campaign.shadow is None,
+            )
+            work = ChunkWork(
+                route=self._route,
+                campaign=campaign,
+                lease=lease,
+                binding=self._target.identity.binding,
+                load_id=self.load_id,
+                invocation_digest=self.invocation,
+                envelope=envelope,
+                staged=staged,
+            )
+            return self._commit(work)
+        except XminError as error:
+            keep = error.code == "mssql_transaction.commit_outcome_unknown"
+            raise
+        finally:
+            envelope.rows_artifact.path.unlink(missing_ok=True)
+            if not keep:
+                with contextlib.suppress(XminError):  # what stays is swept by a later run
+                    self._engine.drop_stages(work_session, [self.load_id])
+
+    def _commit(self, work: ChunkWork) -> LoadReceipt:
+        authority = verify_databases(self._engine, self._target.session, self._route)
+        try:
+            return commit_chunk(self._engine, self._target.dialect, self._target.session, self._catalog, work, authority=authority)
+        except CommitInDoubt as doubt:
+            found = self._probe(work.lease.range.number)
+            if found is None:
+                raise rolled_back(doubt) from None
+            self._count(found)
+            message = f"The answer to the commit of chunk {work.lease.range.number} was lost; its receipt is there. The lane reconnects."
+            raise XminError("mssql_transaction.connection_lost", message) from None
+
+    def _probe(self, number: int) -> LoadReceipt | None:
+        operation, resource = chunk_operation(self._campaign, number), chunk_resource(self._campaign, number)
+        with outcome_unknown(), self._fresh() as session:
+            ledger = CampaignLedger(session, self._catalog, verify_databases(self._engine, session, self._route))
+            timeout = self._route.target_lock_timeout
+            return probe(self._engine, session, lambda: ledger.find_load_receipt(operation), resource=resource, timeout=timeout)
+
+    def _give_back(self, lease: ChunkLease) -> None:
+        """Best effort: a lease that stays expires."""
+        with contextlib.suppress(XminError), self._fresh() as session:
+            authority = verify_databases(self._engine, session, self._route)
+            CampaignLedger(session, self._catalog, authority).give_back(self._campaign, lease)
+
+    @contextmanager
+    def _fresh(self) -> Iterator[Session]:
+        with contextlib.closing(self._engine.connect("target", cancel=Cancellation(), lock_timeout=AFTERWARDS_SECONDS)) as session:
+            yield session

@@ -1,0 +1,337 @@
+"""Opening and publication: the two transactions that begin and end a campaign under the target's lock.
+
+The publication exchanges the tables, writes its receipt, and seeds revision 1 of the XMin state with the seed receipt: readers see the old
+table or the new one, and the incremental process sees a seed or none. Imports contracts, policy and the target's own modules.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Column, MetaData, Table, and_, exists, insert, select
+from uuid6 import uuid7
+
+from airflow_dpone_xmin.contracts.campaign import SEED_REASON, Campaign, CampaignState, ChunkRange, LoadReceipt
+from airflow_dpone_xmin.contracts.envelope import Payload
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.identity import operation_key, rows_digest
+from airflow_dpone_xmin.contracts.repair import RepairAuthority
+from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Route
+from airflow_dpone_xmin.contracts.state import ActionCounts, Invocation, Receipt
+from airflow_dpone_xmin.policy.guards import judge_min_rows
+from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer
+from airflow_dpone_xmin.policy.snapshot import SnapshotToken, spell, union
+from airflow_dpone_xmin.target.authority import VerifiedDatabases
+from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
+from airflow_dpone_xmin.target.catalog import Catalog
+from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.facts import TableFacts
+from airflow_dpone_xmin.target.finalize import ownership_conflict
+from airflow_dpone_xmin.target.gate import approvable, repair_binding
+from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
+from airflow_dpone_xmin.target.ledger import Ledger, server_time
+from airflow_dpone_xmin.target.record import Record, write_record
+from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
+from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.shadow import ShadowDialect, backup_name, filled_table, require_indexes, require_shadow
+from airflow_dpone_xmin.target.shape import has_rows, live_table
+from airflow_dpone_xmin.target.sql import TARGET, Count, Flag, Utc
+from airflow_dpone_xmin.target.tables import active
+from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
+from airflow_dpone_xmin.target.work import Position, lock_resource
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignWork:
+    """What both transactions need; digests as of the run's admission.
+
+    :param run_id: of the run that does it now.
+    :param invocation: of the seed: one per campaign, whatever run publishes it.
+    :param repair: approval of replacing a table that has an owner, rows of nobody, or tombstones.
+    """
+
+    route: Route
+    campaign: Campaign
+    binding: TargetBinding
+    scope_hash: bytes
+    schema_hash: bytes
+    target_authority_digest: bytes
+    run_id: str
+    invocation: Invocation
+    invocation_digest: bytes
+    registry_serial: int
+    repair: RepairSelection | None = None
+
+    @property
+    def resource(self) -> str:
+        """The application lock of the target."""
+        return lock_resource(self.binding.identity)
+
+
+def open_on_target(
+    engine: Engine,
+    dialect: ShadowDialect,
+    session: Session,
+    catalog: Catalog,
+    work: CampaignWork,
+    ranges: Sequence[ChunkRange],
+    *,
+    authority: VerifiedDatabases,
+) -> Campaign:
+    """Create the shadow, write campaign and plan, raise the fence: all of it or nothing.
+
+    :returns: the campaign; an earlier one of the same key when somebody was faster.
+    :raises XminError: ``campaign.target_fenced``, ``campaign.target_not_empty``, ``checkpoint.missing``, ``target_ownership.conflict``,
+        ``repair_authority.*``, the engine's codes.
+    """
+    campaign, live = work.campaign, work.route.layout.target
+    with exclusive(engine, session, resource=work.resource, timeout=work.route.target_lock_timeout):
+        ledger = CampaignLedger(session, catalog, authority)
+        found = ledger.find(campaign.campaign_key)
+        if found is not None:
+            engine.rollback(session)
+            return found
+        require_binding(session, catalog, work.binding, environment=work.route.environment)
+        facts = live_table(engine, session, live)
+        if campaign.shadow is None and has_rows(session, live):
+            raise XminError("campaign.target_not_empty", f"{live.display} has rows.")
+        require_replaceable(session, Ledger(session, catalog, authority), work, facts)
+        if campaign.shadow is not None:
+            dialect.create(session, live, campaign.shadow, facts=facts, mode=work.route.delete_mode, mark=campaign.mark)
+            for definition in dialect.indexes(session, live):
+                if definition.first:
+                    dialect.build(session, filled_table(campaign, live), definition, name=f"dpone_{campaign.campaign_key.hex()[:12]}_0")
+        ledger.raise_fence(campaign)
+        ledger.insert(campaign, ranges)
+        engine.commit(session, resource=work.resource)
+    return campaign
+
+
+def require_replaceable(session: Session, ledger: Ledger, work: CampaignWork, facts: TableFacts) -> RepairAuthority | None:
+    """A table that somebody owns, or that has tombstones, is replaced only with an approval.
+
+    :returns: the admitted approval, which was needed.
+    :raises XminError: ``campaign.not_open``, ``target_ownership.conflict``, ``checkpoint.missing``, ``repair_authority.*``.
+    """
+    route, campaign = work.route, work.campaign
+    if ledger.read_checkpoint(campaign.state_key) is not None:
+        raise XminError("campaign.not_open", "This handoff was seeded before; its incremental process goes on from there.")
+    repair = _admitted(session, ledger, work)
+    owner = ledger.active_owner(work.binding.identity)
+    old = None if owner is None else ledger.read_checkpoint(owner)
+    if repair is not None and repair.transfer is not None:
+        admit_transfer(repair, owner=owner, owner_checkpoint=old)
+        return repair
+    binding = repair_binding(route.environment, campaign.state_key, work.scope_hash, None)
+    if owner is not None:
+        error = ownership_conflict(owner, campaign.state_key, old=old, binding=binding)
+        raise approvable(error, binding=error.details["binding"], run_id=work.run_id)
+    tombstones = _tombstones(session, _plain_table(route.layout.target.name, facts), route.delete_mode)
+    if tombstones and repair is None:
+        message = f"{route.layout.target.display} has {tombstones} tombstones, but no state key owns them."
+        raise approvable(XminError("checkpoint.missing", message), binding=binding, run_id=work.run_id)
+    if repair is not None and not tombstones:
+        message = "The target has neither an owner nor tombstones."
+        raise XminError("repair_authority.unused", message, details={"authority_id": repair.authority_id})
+    return repair
+
+
+def _admitted(session: Session, ledger: Ledger, work: CampaignWork) -> RepairAuthority | None:
+    if work.repair is None:
+        return None
+    bound = RepairBinding(work.route.environment, work.campaign.state_key, work.scope_hash, None)
+    repair = admitted_authority(ledger, work.repair, bound, now=server_time(session))
+    if not admit_baseline(repair):
+        raise XminError("repair_authority.bounds_exceeded", "A campaign that replaces a table needs `allow.full_baseline`.")
+    return repair
+
+
+def publish(
+    engine: Engine, dialect: ShadowDialect, session: Session, catalog: Catalog, work: CampaignWork, *, authority: VerifiedDatabases
+) -> Receipt:
+    """Run the publication's one transaction.
+
+    :returns: the seed receipt, replayed when an earlier attempt committed.
+    :raises XminError: ``campaign.*``, ``target_ownership.conflict``, ``repair_authority.*``, ``guard.quality_gate``, the engine's codes.
+    :raises CommitInDoubt: to be probed by the seed's receipt.
+    """
+    live, campaign = work.route.layout.target, work.campaign
+    tables = [Table(name, MetaData(), schema=TARGET) for name in dict.fromkeys((live.name, campaign.shadow or live.name))]
+    with exclusive(engine, session, resource=work.resource, timeout=work.route.target_lock_timeout, tables=tables):
+        ledger = Ledger(session, catalog, authority)
+        found = ledger.find_receipt(work.invocation_digest)
+        if found is not None:
+            engine.rollback(session)
+            return found
+        receipt = _Publication(engine, dialect, session, catalog, work, ledger, CampaignLedger(session, catalog, authority)).run()
+        commit_or_doubt(engine, session, resource=work.resource)
+        return receipt
+
+
+class _Publication:
+    """The steps between the lock and the commit."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        dialect: ShadowDialect,
+        session: Session,
+        catalog: Catalog,
+        work: CampaignWork,
+        ledger: Ledger,
+        campaigns: CampaignLedger,
+    ) -> None:
+        self._engine, self._dialect, self._session, self._catalog = engine, dialect, session, catalog
+        self._work, self._ledger, self._campaigns = work, ledger, campaigns
+        self._campaign, self._live = work.campaign, work.route.layout.target
+
+    def run(self) -> Receipt:
+        work, campaign = self._work, self._campaign
+        require_binding(self._session, self._catalog, work.binding, environment=work.route.environment)
+        facts = live_table(self._engine, self._session, self._live)
+        repair = require_replaceable(self._session, self._ledger, work, facts)
+        receipts = self._complete()
+        rows = sum(receipt.rows for receipt in receipts)
+        total = self._fill(facts, rows)
+        judge_min_rows(active_after=rows, gates=work.route.min_rows)
+        if repair is not None and repair.transfer is not None:
+            owner = bytes.fromhex(repair.transfer.state_key)
+            old = self._ledger.read_checkpoint(owner)
+            assert old is not None  # admitted
+            self._ledger.supersede(owner, by=campaign.state_key, previous=old)
+        self._campaigns.close(campaign, CampaignState.PUBLISHED)
+        self._campaigns.lower_fence(campaign)
+        return self._seed(receipts, rows=rows, total=total, repair=repair)
+
+    def _complete(self) -> list[LoadReceipt]:
+        receipts = self._campaigns.chunk_receipts(self._campaign)
+        if [number for number, _ in receipts] != list(range(self._campaign.chunk_count)):
+            missing = self._campaign.chunk_count - len(receipts)
+            raise XminError("campaign.incomplete", f"{missing} of {self._campaign.chunk_count} chunks have no receipt.")
+        return [receipt for _, receipt in receipts]
+
+    def _fill(self, facts: TableFacts, rows: int) -> int:
+        """Count, carry tombstones over, exchange; returns all rows of the published table."""
+        filled = _plain_table(filled_table(self._campaign, self._live).name, facts)
+        seen = int(self._session.scalar("publish.count", select(Count()).select_from(filled)))
+        if seen != rows:
+            raise XminError(
+                "campaign.count_mismatch",
+                f"The table holds {seen} rows; the receipts prove {rows}.",
+                details={"rows": seen, "proven": rows},
+            )
+        if self._campaign.shadow is None:
+            return rows
+        live, shadow = self._live, self._campaign.shadow
+        require_shadow(self._engine, self._dialect, self._session, self._campaign, live)
+        refuse_obstacles(self._dialect, self._session, self._work.route)
+        names = require_indexes(self._dialect, self._session, self._campaign, live)
+        carried = self._carry(_plain_table(live.name, facts), filled, facts)
+        self._dialect.replay(self._session, live, shadow)
+        self._dialect.exchange(self._session, live, shadow=shadow, backup=backup_name(self._campaign, live.name), indexes=names)
+        return rows + carried
+
+    def _carry(self, live: Table, shadow: Table, facts: TableFacts) -> int:
+        """Tombstones whose key did not come back."""
+        mode = self._work.route.delete_mode
+        if not mode.soft:
+            return 0
+        names = [column.name for column in facts.columns if not column.computed]
+        same = and_(*[shadow.c[name] == live.c[name] for name in self._work.route.key])
+        kept = select(*[live.c[name] for name in names]).where(~active(live, mode), ~exists(select(1).select_from(shadow).where(same)))
+        return self._session.execute("publish.tombstones", insert(shadow).from_select(names, kept, include_defaults=False))
+
+    def _seed(self, receipts: Sequence[LoadReceipt], *, rows: int, total: int, repair: RepairAuthority | None) -> Receipt:
+        work, campaign = self._work, self._campaign
+        digest, now = rows_digest([receipt.artifact_sha256 for receipt in receipts]), server_time(self._session)
+        tokens = [SnapshotToken.parse(token) for token in (campaign.anchor.snapshot, *(receipt.snapshot for receipt in receipts))]
+        snapshot = spell(reduce(union, tokens))
+        self._campaigns.write_load_receipt(
+            campaign,
+            LoadReceipt(uuid.uuid4(), total, digest, snapshot),
+            operation_key=operation_key(campaign=campaign.campaign_key, operation="publication"),
+            kind="publication",
+            epoch=0,
+            invocation_digest=work.invocation_digest,
+        )
+        counts = ActionCounts(
+            payload=rows,
+            keys=rows,
+            inserted=rows,
+            updated=0,
+            reactivated=0,
+            unchanged=0,
+            soft_deleted=0,
+            hard_deleted=0,
+            active_before=0,
+            active_after=rows,
+            total_after=total,
+        )
+        record = Record(
+            kind="seed",
+            route=work.route,
+            invocation=work.invocation,
+            invocation_digest=work.invocation_digest,
+            load_id=UUID(int=uuid7().int),
+            target_identity=work.binding.identity,
+            state_key=campaign.state_key,
+            scope_hash=work.scope_hash,
+            schema_hash=work.schema_hash,
+            target_authority_digest=work.target_authority_digest,
+            registry_serial=work.registry_serial,
+            position=Position(checkpoint=None, head=self._ledger.read_head(work.binding.identity)),
+            source=work.route.source,
+            snapshot=snapshot,
+            horizons=campaign.anchor.horizons,
+            payload=Payload.FULL,
+            reason=SEED_REASON,
+            projection_fingerprint=campaign.anchor.projection_fingerprint,
+            rows_sha256=digest,
+            keys_sha256=None,
+        )
+        return write_record(self._ledger, record, counts=counts, detected_at=now, repair=repair)
+
+
+def abandon(
+    engine: Engine, dialect: ShadowDialect, session: Session, catalog: Catalog, work: CampaignWork, *, authority: VerifiedDatabases
+) -> None:
+    """End an open campaign: fence its lanes off, drop its shadow, let other writers in again.
+
+    :raises XminError: ``campaign.not_open``, the engine's codes.
+    """
+    campaign, live = work.campaign, work.route.layout.target
+    with exclusive(engine, session, resource=work.resource, timeout=work.route.target_lock_timeout):
+        ledger = CampaignLedger(session, catalog, authority)
+        ledger.close(campaign, CampaignState.ABANDONED)
+        ledger.lower_fence(campaign)
+        shadow = filled_table(campaign, live)
+        if campaign.shadow is not None and dialect.read_mark(session, shadow) == campaign.mark:
+            dialect.drop(session, shadow)
+        engine.commit(session, resource=work.resource)
+
+
+def refuse_obstacles(dialect: ShadowDialect, session: Session, route: Route) -> None:
+    """:raises XminError: ``campaign.shadow_refused`` naming everything that would stay behind."""
+    found = dialect.obstacles(session, route.layout.target)
+    if found:
+        raise XminError(
+            "campaign.shadow_refused",
+            f"{route.layout.target.display} has {found[0]}" + (f" and {len(found) - 1} more." if len(found) > 1 else "."),
+            details={"obstacles": found},
+        )
+
+
+def _tombstones(session: Session, table: Table, mode: DeleteMode) -> int:
+    return int(session.scalar("campaign.tombstones", select(Count()).select_from(table).where(~active(table, mode)))) if mode.soft else 0
+
+
+def _plain_table(name: str, facts: TableFacts) -> Table:
+    """The live columns without their types: the source is not asked at a publication."""
+    typed: dict[str, Any] = {IS_DELETED: Flag, DELETED_AT: Utc}
+    columns: list[Any] = [Column(column.name, *([typed[column.name]] if column.name in typed else [])) for column in facts.columns]
+    return Table(name, MetaData(), *columns, schema=TARGET)

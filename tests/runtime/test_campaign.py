@@ -1,0 +1,251 @@
+"""A campaign on real databases: open, lanes, publication, handoff; and everything that must stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.runtime.campaign import abandon_campaign, look_at_campaign, open_campaign, plan_campaign, publish_campaign
+from airflow_dpone_xmin.runtime.lane import run_lane
+from airflow_dpone_xmin.runtime.lanes import run_lanes
+from tests.world import MODES, Setup, World
+
+COLUMNS = ("id", "qty", "note")
+TABLE = (
+    "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer, note text)",
+    "INSERT INTO orders SELECT g, g % 10, 'n' || g FROM generate_series(1, 1000) g",
+)
+INTEGER = {"column": "id", "from": 1, "to": 1000, "step": 100}
+
+
+def initial(chunk: dict[str, Any], *, in_place: bool = False, handoff: str = "orders_v1") -> dict[str, Any]:
+    """What makes the world's manifest an initial one."""
+    inner = "incremental_merge" if in_place else "incremental_append"
+    backfill = {"inner_mode": inner, "publication": {"mode": "in_place" if in_place else "shadow_swap"}, "chunk": chunk}
+    return {
+        "source": {"options": {"xmin_execution": {"mode": "initial", "handoff_id": handoff}}},
+        "sink": {"strategy": {"mode": "backfill", "backfill": backfill}},
+    }
+
+
+def incremental(world: World, *, handoff: str = "orders_v1") -> None:
+    """The scheduled half of the handoff."""
+    world.process = "orders_incremental"
+    world.manifest_over = {"source": {"options": {"xmin_execution": {"mode": "incremental", "handoff_id": handoff}}}}
+
+
+@pytest.fixture
+def campaign(worlds: Setup) -> Callable[..., World]:
+    def make(
+        *statements: str, chunk: dict[str, Any] = INTEGER, in_place: bool = False, mode: str = "timestamp_only", **fields: Any
+    ) -> World:
+        over = initial(chunk, in_place=in_place)
+        if mode == "never":  # absent, the block of an initial manifest means the default
+            over["reconciliation"] = False
+        return worlds(*(statements or TABLE), manifest_over=over, reconciliation=MODES[mode], **fields)
+
+    return make
+
+
+def opened(world: World, run_id: str = "r1", **kw: Any) -> Any:
+    return open_campaign(world.route(), run_id, endpoints=world.endpoints, registry_serial=1, **kw)
+
+
+def lane(world: World, run_id: str = "r1", number: int = 0) -> Any:
+    return run_lane(world.route(), run_id, number, endpoints=world.endpoints)
+
+
+def published(world: World, run_id: str = "r1", **kw: Any) -> Any:
+    return publish_campaign(world.route(), run_id, endpoints=world.endpoints, registry_serial=1, **kw)
+
+
+def refusal(call: Callable[..., Any], *arguments: Any, **kw: Any) -> XminError:
+    with pytest.raises(XminError) as refused:
+        call(*arguments, **kw)
+    return refused.value
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+@pytest.mark.parametrize("in_place", [False, True], ids=["shadow", "in_place"])
+def test_campaign_then_incremental(campaign: Callable[..., World], mode: str, in_place: bool) -> None:
+    """The whole handoff while the source changes; deletes included where the route deletes."""
+    world = campaign(mode=mode, in_place=in_place)
+    assert len(opened(world).chunks) == 10
+    world.source.run(
+        "UPDATE orders SET qty = 77 WHERE id % 50 = 0", "DELETE FROM orders WHERE id = 500", "INSERT INTO orders VALUES (5000, 1, 'x')"
+    )
+    assert lane(world).chunks == 10
+    world.source.run("DELETE FROM orders WHERE id IN (1, 999)", "UPDATE orders SET id = 7000 WHERE id = 2")
+    outcome = published(world)
+    assert (outcome.receipt.kind, outcome.receipt.new_revision, outcome.receipt.counts.inserted) == ("seed", 1, 999)
+    assert published(world, "r2").status == "replayed"
+    incremental(world)
+    run = world.run()
+    assert (run.receipt.payload_reason, run.receipt.new_revision) == ("delta", 2)
+    if mode == "never":
+        assert set(world.source_rows(COLUMNS)) <= set(world.target_rows(COLUMNS))
+    else:
+        assert run.receipt.counts.deleted == 3
+        assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
+    assert world.staged() == []
+
+
+@pytest.mark.parametrize(
+    ("column", "rows", "chunk"),
+    [
+        ("uuid", "SELECT gen_random_uuid(), g FROM generate_series(1, 500) g", {"column": "id", "kind": "uuid", "buckets": 7}),
+        (
+            "varchar(20)",
+            "SELECT 'k''' || md5(g::text)::varchar(10), g FROM generate_series(1, 500) g",
+            {"column": "id", "kind": "ordered", "buckets": 7},
+        ),
+        (
+            "date",
+            "SELECT date '1999-06-01' + g, g FROM generate_series(1, 500) g",
+            {"column": "id", "kind": "ordered", "buckets": 7},
+        ),
+        ("smallint", "SELECT g - 250, g FROM generate_series(1, 500) g", {"column": "id", "from": -32768, "to": 32767, "step": 10000}),
+    ],
+    ids=["uuid", "text", "date", "smallint"],
+)
+def test_every_kind_of_plan_is_complete(campaign: Callable[..., World], column: str, rows: str, chunk: dict[str, Any]) -> None:
+    world = campaign(f"CREATE TABLE orders (id {column} PRIMARY KEY, qty integer)", f"INSERT INTO orders {rows}", chunk=chunk)
+    planned = plan_campaign(world.route(), endpoints=world.endpoints).ranges
+    assert len(planned) == len(opened(world).chunks) == 7
+    lane(world)
+    published(world)
+    assert world.target_rows(("id", "qty")) == world.source_rows(("id", "qty"))
+    receipts = world.target.rows(f"SELECT rows_count FROM {world.state_name('dpone_load_receipt')} WHERE kind = 'chunk'")
+    assert sum(row[0] for row in receipts) == 500 and len(receipts) == len(planned)
+
+
+def test_lanes_are_interpreters_that_share_the_work(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    seen: list[str] = []
+    result = run_lanes(world.route(), "r1", 2, endpoints=world.endpoints, progress=lambda p: seen.append(p.event))
+    assert (result.chunks, result.rows, seen.count("CHUNK_COMPLETE")) == (10, 1000, 10)
+    published(world)
+    assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
+
+
+def test_opening_twice_keeps_anchor_and_plan(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    first = opened(world)
+    world.source.run("UPDATE orders SET qty = 1")
+    assert opened(world, "r2").campaign == first.campaign
+
+
+def test_altered_plans_are_refused(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    for chunk in ({**INTEGER, "step": 50}, {**INTEGER, "to": 2000}, {"column": "id", "kind": "ordered", "buckets": 4}):
+        world.manifest_over = initial(chunk)
+        for call in (opened, lane, published):
+            assert refusal(call, world).code == "campaign.plan_changed"
+    world.manifest_over = initial(INTEGER)
+    lane(world)
+    assert published(world).status == "committed"
+
+
+def test_rows_outside_the_authored_range_are_refused(campaign: Callable[..., World]) -> None:
+    world = campaign(chunk={**INTEGER, "to": 999})
+    assert refusal(opened, world).code == "campaign.rows_outside_range"
+    assert refusal(look_at_campaign, world.route(), endpoints=world.endpoints).code == "campaign.not_open"
+
+
+def test_a_column_that_no_index_leads_with_is_refused(campaign: Callable[..., World]) -> None:
+    world = campaign(
+        "CREATE TABLE orders (id bigint, part bigint, qty integer, PRIMARY KEY (part, id))",
+        "INSERT INTO orders SELECT g, g % 3, 1 FROM generate_series(1, 1000) g",
+        key=("part", "id"),
+    )
+    assert refusal(plan_campaign, world.route(), endpoints=world.endpoints).code == "campaign.plan_invalid"
+
+
+def test_the_incremental_half_refuses_without_its_seed(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    incremental(world)
+    assert refusal(world.run).code == "campaign.target_fenced"
+    world.manifest_over, world.process = initial(INTEGER), "orders_process"
+    lane(world)
+    published(world)
+    incremental(world, handoff="another")
+    assert refusal(world.run).code == "target_ownership.conflict"
+    incremental(world)
+    assert world.run().status == "committed"
+
+
+def test_nobody_else_writes_while_a_campaign_fills_the_target(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    world.manifest_over, world.process = {}, "somebody_else"
+    assert refusal(world.run).code == "campaign.target_fenced"
+    world.manifest_over = initial(INTEGER, handoff="orders_v2")
+    assert refusal(opened, world).code == "campaign.target_fenced"
+
+
+def test_abandoned_campaigns_leave_nothing_behind(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    shadow = opened(world).campaign.shadow
+    abandon_campaign(world.route(), "r1", endpoints=world.endpoints)
+    for call in (opened, lane, published):
+        assert refusal(call, world).code == "campaign.not_open"
+    schema = world.target.layout(world.table).target.namespace.schema
+    assert world.target.rows(f"SELECT 1 FROM information_schema.tables WHERE table_schema = '{schema}' AND table_name = '{shadow}'") == []
+    world.manifest_over = initial(INTEGER, handoff="orders_v2")
+    opened(world)
+    lane(world)
+    assert published(world).status == "committed"
+    assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
+
+
+def test_publication_waits_for_every_chunk(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    assert refusal(published, world).code == "campaign.incomplete"
+
+
+def test_foreign_rows_in_the_shadow_stop_the_publication(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    shadow = opened(world).campaign.shadow
+    lane(world)
+    name = world.target.name(world.target.layout(world.table).target.namespace.schema, shadow)
+    world.target.run(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 8")
+    assert refusal(published, world).code == "campaign.key_not_unique"
+    world.target.run(f"DELETE FROM {name} WHERE id = 8")
+    assert refusal(published, world).code == "campaign.count_mismatch"
+
+
+def test_a_changed_source_stops_the_lanes(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    world.source.run("ALTER TABLE orders ADD COLUMN more text DEFAULT 'x'")
+    assert refusal(lane, world).code == "campaign.projection_changed"
+
+
+def test_in_place_needs_an_empty_table(campaign: Callable[..., World]) -> None:
+    world = campaign(in_place=True)
+    other = dict(world.manifest_over)
+    world.manifest_over, world.process = {}, "owner"
+    world.run()
+    world.manifest_over, world.process = other, "orders_process"
+    assert refusal(opened, world).code in ("campaign.target_not_empty", "target_ownership.conflict")
+
+
+def test_the_live_table_is_readable_and_old_until_the_exchange(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    lane(world)
+    assert world.target_rows(COLUMNS) == []
+    published(world)
+    assert len(world.target_rows(COLUMNS)) == 1000
+    schema = world.target.layout(world.table).target.namespace.schema
+    backups = world.target.rows(
+        f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}' AND table_name LIKE 'orders%backup%'"
+    )
+    assert len(backups) == 1
