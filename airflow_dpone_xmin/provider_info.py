@@ -21,9 +21,13 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["software"]}],
         "hooks": [{"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.hooks.mssql", f"{_PACKAGE}.hooks.postgres"]}],
-        "operators": [{"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.operators.reconcile"]}],
+        "operators": [
+            {"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.operators.campaign", f"{_PACKAGE}.operators.reconcile"]}
+        ],
         "sensors": [{"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.sensors.repair_authority"]}],
-        "triggers": [{"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.triggers.repair_authority"]}],
+        "triggers": [
+            {"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.triggers.campaign", f"{_PACKAGE}.triggers.repair_authority"]}
+        ],
         "config": {"dpone_xmin": {"description": "The signed registry and who may sign it.", "options": _options()}},
     }
 

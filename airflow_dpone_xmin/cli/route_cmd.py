@@ -164,7 +164,7 @@ def run(
     if dry_run:
         _show_preview(context, route, outcome)
     else:
-        _show_outcome(context, route, outcome)
+        show_outcome(context, route, outcome)
 
 
 def payload_text(kind: str, reason: str) -> str:
@@ -172,7 +172,8 @@ def payload_text(kind: str, reason: str) -> str:
     return kind if kind == reason else f"{kind} ({reason})"
 
 
-def _show_outcome(context: CliContext, route: Route, outcome: Outcome) -> None:
+def show_outcome(context: CliContext, route: Route, outcome: Outcome) -> None:
+    """Print what a commit proved."""
     from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.runtime.evidence import evidence_document
 

@@ -1,6 +1,6 @@
 """An endpoint: where a database is and how to log in. Never printed, never stored.
 
-Imports the standard library only.
+Imports the standard library and contracts only.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from airflow_dpone_xmin.contracts.errors import XminError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +36,19 @@ class EndpointResolver(Protocol):
     def __call__(self, entry: str, *, conn_id: str) -> Endpoint:
         """:raises XminError: ``DPONE_CONNECTION_UNRESOLVED``."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedEndpoints:
+    """A resolver that asks nobody any more: safe in any thread, and small enough to hand to another interpreter.
+
+    :param by_entry: registry entry → endpoint.
+    """
+
+    by_entry: Mapping[str, Endpoint]
+
+    def __call__(self, entry: str, *, conn_id: str) -> Endpoint:
+        """:raises XminError: ``DPONE_CONNECTION_UNRESOLVED`` for an entry that the route does not name."""
+        if entry not in self.by_entry:
+            raise XminError("DPONE_CONNECTION_UNRESOLVED", f"Entry {entry!r} does not belong to this route.", details={"entry": entry})
+        return self.by_entry[entry]

@@ -124,10 +124,10 @@ def _catalog_script() -> tuple[str, ...]:
 
 
 def _route_script(route: Route, found: dict[str, Endpoint]) -> str:
-    from airflow_dpone_xmin.hooks.endpoints import RouteEndpoints
+    from airflow_dpone_xmin.contracts.endpoint import FixedEndpoints
     from airflow_dpone_xmin.runtime.provision import render_scripts
 
-    return render_scripts(route, endpoints=RouteEndpoints(found), login=WRITER, binding_id=uuid.uuid4(), part="route")
+    return render_scripts(route, endpoints=FixedEndpoints(found), login=WRITER, binding_id=uuid.uuid4(), part="route")
 
 
 def _source_entry(cluster: EmbeddedCluster) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class XminReconcileOperator(BaseOperator):
             endpoints=resolve_endpoints(route),
             registry_serial=selected.registry.serial,
             repair=selected.repair(ref),
-            progress=_log_progress,
+            progress=log_progress,
             cancel=cancel,
         )
         self._work = CancellableWork(call, cancel=cancel, grace=KILL_GRACE_SECONDS)
@@ -193,7 +193,7 @@ def _announce(route: Route, invocation: Invocation, *, ref: str | None) -> None:
         log.warning("Manifest: %s", notice)
 
 
-def _log_progress(progress: Progress) -> None:
+def log_progress(progress: Progress) -> None:
     """One line per phase: rows, bytes, seconds, rows/s. The record carries the event itself for programs that listen."""
     from airflow_dpone_xmin.runtime.progress import describe_progress
 

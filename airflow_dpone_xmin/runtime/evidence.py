@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_dpone_xmin.contracts.campaign import CampaignProgress
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.contracts.route import Route
@@ -143,4 +144,29 @@ def preview_document(route: Route, preview: Preview) -> dict[str, Any]:
             "tombstones_kept": seen.retained,
         },
         "refusal": None if preview.refusal is None else preview.refusal.to_dict(),
+    }
+
+
+def campaign_document(route: Route, found: CampaignProgress) -> dict[str, Any]:
+    """Where a campaign stands."""
+    campaign = found.campaign
+    remaining = found.remaining_seconds
+    return {
+        "v": EVIDENCE_VERSION,
+        "campaign": campaign.campaign_key.hex(),
+        "handoff_id": campaign.handoff_id,
+        "status": campaign.state.value,
+        "target": route.layout.target.display,
+        "publication": campaign.publication,
+        "shadow": campaign.shadow,
+        "opened_at_utc": campaign.created_at.isoformat(),
+        "anchor": {"anchor_xmin": campaign.anchor.horizons.safe, "anchor_visible_horizon": campaign.anchor.horizons.visible},
+        "progress": {
+            "chunks": len(found.chunks),
+            "committed": found.committed,
+            "rows": found.rows,
+            "rows_per_second": round(found.rows_per_second),
+            "remaining_seconds": None if remaining is None else round(remaining),
+        },
+        "lanes": [{"owner": lane.owner, "chunk": lane.range.number, "since": lane.updated_at.isoformat()} for lane in found.lanes],
     }

@@ -220,7 +220,8 @@ class _Lane:
                 raise
         self._count(receipt)
         note = f"chunk {lease.range.number + 1} of {self._campaign.chunk_count}"
-        self.progress(Progress("CHUNK_COMPLETE", rows=receipt.rows, seconds=time.monotonic() - started, note=note))
+        total = self._campaign.chunk_count
+        self.progress(Progress("CHUNK_COMPLETE", rows=receipt.rows, seconds=time.monotonic() - started, total=total, note=note))
 
     def _count(self, receipt: LoadReceipt) -> None:
         self.result.chunks += 1

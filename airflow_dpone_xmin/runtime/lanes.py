@@ -11,34 +11,26 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint, EndpointResolver
+from airflow_dpone_xmin.contracts.campaign import CampaignState
+from airflow_dpone_xmin.contracts.endpoint import EndpointResolver, FixedEndpoints
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress, silent
 from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.runtime.campaign import open_campaign, publish_campaign, spec_of
+from airflow_dpone_xmin.runtime.evidence import Outcome
 from airflow_dpone_xmin.runtime.lane import LaneResult, run_lane
+from airflow_dpone_xmin.target.repair import RepairSelection
 
 _SPAWN = multiprocessing.get_context("spawn")
 _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 20.0
 """How long a cancelled lane may take before it is killed; below the grace of a killed Airflow task."""
 _ORPHANED = 70
-
-
-@dataclass(frozen=True, slots=True)
-class FixedEndpoints:
-    """Endpoints that were resolved by the parent."""
-
-    by_entry: Mapping[str, Endpoint]
-
-    def __call__(self, entry: str, *, conn_id: str) -> Endpoint:
-        """The endpoint of *entry*."""
-        return self.by_entry[entry]
 
 
 def resolved(route: Route, endpoints: EndpointResolver) -> FixedEndpoints:
@@ -83,6 +75,29 @@ def run_lanes(
     if not finished:
         raise _first_failure(children)
     return LaneResult(chunks=sum(part.chunks for part in finished), rows=sum(part.rows for part in finished))
+
+
+def run_campaign(
+    route: Route,
+    run_id: str,
+    lanes: int | None = None,
+    *,
+    endpoints: EndpointResolver,
+    registry_serial: int,
+    repair: RepairSelection | None = None,
+    progress: Listener = silent,
+    cancel: Cancellation | None = None,
+) -> Outcome:
+    """Open, fill with lanes of this process, publish: the whole campaign, or what of it is left.
+
+    :param lanes: how many; as authored by default.
+    :raises XminError: as the three parts.
+    """
+    common: dict[str, Any] = {"endpoints": endpoints, "progress": progress, "cancel": cancel or Cancellation()}
+    opened = open_campaign(route, run_id, registry_serial=registry_serial, repair=repair, **common)
+    if opened.campaign.state is CampaignState.OPEN and not opened.complete:
+        run_lanes(route, run_id, lanes or spec_of(route).lanes, **common)
+    return publish_campaign(route, run_id, registry_serial=registry_serial, repair=repair, **common)
 
 
 def _start(route: Route, run_id: str, lane: int, endpoints: FixedEndpoints) -> _Child:

@@ -12,6 +12,11 @@ LABELS = {
     "STAGE_ROWS_COMPLETE": "rows staged",
     "STAGE_KEYS_COMPLETE": "keys staged",
     "FINALIZE_COMPLETE": "committed",
+    "CAMPAIGN_OPEN": "campaign open",
+    "CHUNK_COMPLETE": "chunk committed",
+    "LANE_FAILED": "lane starts over",
+    "CAMPAIGN_INDEXES_COMPLETE": "indexes built",
+    "CAMPAIGN_PUBLISHED_COMPLETE": "published and seeded",
     "RECEIPT_REPLAYED": "answered from the receipt",
 }
 

@@ -1,0 +1,274 @@
+"""The operators of an initial load: open, lane, and the coordinator that publishes; ``campaign_task_group`` puts them together.
+
+Imported by every DAG file: Airflow's SDK and contracts at module level, everything else inside ``execute``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, TaskGroup
+
+from airflow_dpone_xmin.contracts.campaign import LEASE_TTL
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
+from airflow_dpone_xmin.operators.reconcile import KILL_GRACE_SECONDS, log_progress
+from airflow_dpone_xmin.operators.selection import SelectedRoute, authority_ref, manifest_source, select
+from airflow_dpone_xmin.operators.worker import CancellableWork
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_dpone_xmin.runtime.evidence import Outcome
+
+log = logging.getLogger(__name__)
+
+
+class _CampaignTask(BaseOperator):
+    """What the three have in common: the manifest, cancellable work, and one place where errors end."""
+
+    template_fields: Sequence[str] = ("manifest", "table")
+    ui_color = "#e9f3ea"
+
+    def __init__(self, *, manifest: str | Path | Mapping[str, Any], table: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        require_fenced_retries(self.retries)
+        self.manifest = str(manifest) if isinstance(manifest, Path) else manifest
+        self.table = table
+        self._work: CancellableWork[Any] | None = None
+
+    def execute(self, context: Context) -> Any:
+        """Do this task's part of the campaign."""
+        try:
+            return self._campaign(context, select(manifest_source(self, self.manifest), table=self.table))
+        except XminError as error:
+            if error.details:
+                log.error("%s details: %s", error.code, json.dumps(error.details, default=str))
+            raise to_airflow(error) from None
+
+    def on_kill(self) -> None:
+        """Interrupt the drivers and wait for the work to end; committed chunks stay."""
+        if self._work is not None:
+            log.warning("Asked to stop; cancelling, for at most %.0f s.", KILL_GRACE_SECONDS)
+            self._work.stop()
+
+    def _campaign(self, context: Context, selected: SelectedRoute) -> Any:
+        raise NotImplementedError
+
+    def _run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Run a use case in a thread that ``on_kill`` can end."""
+        cancel = Cancellation()
+        self._work = CancellableWork(
+            lambda: call(*arguments, **named, progress=log_progress, cancel=cancel), cancel=cancel, grace=KILL_GRACE_SECONDS
+        )
+        try:
+            return self._work.wait()
+        except XminError:
+            raise
+        except Exception as fault:  # its text may quote what a driver was given
+            raise unexpected(fault) from None
+
+
+class BackfillOpenOperator(_CampaignTask):
+    """Open the campaign: capture the XMin anchor, write the chunk plan, create the shadow. Opening again changes nothing.
+
+    :param manifest: an initial manifest (``sink.strategy.mode: backfill``): a mapping, or a path relative to the DAG file's folder.
+        Templated.
+    :param table: ``schema.table`` when the manifest names several. Templated.
+    :param repair_authority_ref: one-shot approval of replacing a table that has an owner or tombstones. Templated.
+    :returns: where the campaign stands, as XCom.
+    :raises AirflowFailException: refusals; a retry cannot help.
+    :raises AirflowException: lost connection, lock timeout, cancellation.
+    """
+
+    template_fields: Sequence[str] = (*_CampaignTask.template_fields, "repair_authority_ref")
+
+    def __init__(self, *, repair_authority_ref: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.repair_authority_ref = repair_authority_ref
+
+    def _campaign(self, context: Context, selected: SelectedRoute) -> dict[str, Any]:
+        from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
+        from airflow_dpone_xmin.runtime.campaign import open_campaign
+        from airflow_dpone_xmin.runtime.evidence import campaign_document
+
+        found = self._run(
+            open_campaign,
+            selected.route,
+            str(context["run_id"]),
+            endpoints=resolve_endpoints(selected.route),
+            registry_serial=selected.registry.serial,
+            repair=selected.repair(authority_ref(self.repair_authority_ref)),
+        )
+        log.info("%s: %s", selected.route.process, found.sentence())
+        return campaign_document(selected.route, found)
+
+
+class BackfillLaneOperator(_CampaignTask):
+    """One lane: fill chunks of the open campaign until all are committed. Map it over lane numbers, on any executor.
+
+    A lane that fails or dies costs its chunk's lease; the others take it over, and this task's retry takes its own lease back at once.
+
+    :param lane: number of the lane, 0-based.
+    :param kwargs: ``manifest`` and ``table`` as of :class:`BackfillOpenOperator`; of ``BaseOperator``; ``retries`` may be 0 to 3.
+    :returns: ``{"chunks": …, "rows": …}`` that this lane committed.
+    """
+
+    def __init__(self, *, lane: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.lane = lane
+
+    def _campaign(self, context: Context, selected: SelectedRoute) -> dict[str, int]:
+        from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
+        from airflow_dpone_xmin.runtime.lane import run_lane
+
+        route = selected.route
+        result = self._run(run_lane, route, str(context["run_id"]), self.lane, endpoints=resolve_endpoints(route))
+        log.info("Lane %d committed %d chunks, %d rows; the campaign has no chunk left.", self.lane, result.chunks, result.rows)
+        return {"chunks": result.chunks, "rows": result.rows}
+
+
+class BackfillCampaignOperator(_CampaignTask):
+    """The coordinator: wait for the lanes without a worker, then prove, publish and seed. The source is not opened.
+
+    Runs beside mapped lanes (see :func:`campaign_task_group`), or alone with lanes of its own: *inline_lanes* opens, fills and publishes
+    in one task, in ``spawn``ed interpreters, without deferring.
+
+    :param manifest: as of :class:`BackfillOpenOperator`, like *table* and *repair_authority_ref*.
+    :param inline_lanes: number of lanes of its own; None waits for mapped ones.
+    :param poke_interval: seconds between two looks of the trigger.
+    :param stall_seconds: without a living lane and without progress for so long, the task fails as stalled. It must exceed the lanes'
+        retry delay plus the lease of 90 seconds.
+    :param deferrable: wait in the triggerer; otherwise in this worker.
+    :returns: the evidence summary of the seed, as XCom.
+    :raises AirflowFailException: ``campaign.stalled`` and every refusal.
+    """
+
+    template_fields: Sequence[str] = (*_CampaignTask.template_fields, "repair_authority_ref")
+
+    def __init__(
+        self,
+        *,
+        inline_lanes: int | None = None,
+        poke_interval: float = 15.0,
+        stall_seconds: float = 900.0,
+        repair_authority_ref: str | None = None,
+        deferrable: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if stall_seconds <= LEASE_TTL.total_seconds():
+            raise XminError("DPONE_OPTION_UNSUPPORTED", "`stall_seconds` must exceed the lease of 90 seconds.")
+        self.inline_lanes, self.poke_interval, self.stall_seconds = inline_lanes, poke_interval, stall_seconds
+        self.repair_authority_ref, self.deferrable = repair_authority_ref, deferrable
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
+        """Resume with what the trigger saw: publish, or fail as it says."""
+        event = event or {}
+        log.info("%s", event.get("message", "The campaign was not looked at."))
+        if event.get("outcome") != "complete":
+            error = event.get("error") or XminError("campaign.stalled", "The trigger ended without an event.").to_dict()
+            raise to_airflow(
+                XminError(error["code"], error["message"], hint=error["hint"], details=error["details"], retryable=error["retryable"])
+            )
+        return self.execute(context)
+
+    def _campaign(self, context: Context, selected: SelectedRoute) -> dict[str, Any]:
+        from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
+        from airflow_dpone_xmin.operators.summary import evidence_summary
+        from airflow_dpone_xmin.runtime.campaign import publish_campaign
+        from airflow_dpone_xmin.runtime.lanes import run_campaign
+
+        route, run_id = selected.route, str(context["run_id"])
+        common = {
+            "endpoints": resolve_endpoints(route),
+            "registry_serial": selected.registry.serial,
+            "repair": selected.repair(authority_ref(self.repair_authority_ref)),
+        }
+        if self.inline_lanes is None:
+            self._wait(selected)
+            outcome: Outcome = self._run(publish_campaign, route, run_id, **common)
+        else:
+            outcome = self._run(run_campaign, route, run_id, self.inline_lanes, **common)
+        receipt = outcome.receipt
+        log.info(
+            "%s: %d rows published and seeded at xmin %d, revision %d. Receipt %s%s.",
+            route.layout.target.display,
+            receipt.counts.payload,
+            receipt.new_xmin,
+            receipt.new_revision,
+            receipt.receipt_id,
+            ", replayed" if receipt.replayed else "",
+        )
+        return evidence_summary(route, outcome)
+
+    def _wait(self, selected: SelectedRoute) -> None:
+        """Return when every chunk is committed; defer until then."""
+        from airflow_dpone_xmin.triggers.campaign import CampaignTrigger, look
+
+        manifest = self._document()
+        since = time.time()
+        while True:
+            status = look(manifest, table=self.table or None, since=since, stall_seconds=self.stall_seconds)
+            log.info("%s", status.message)
+            if status.error is not None:
+                raise status.error
+            if status.complete:
+                return
+            if self.deferrable:
+                trigger = CampaignTrigger(
+                    manifest=manifest,
+                    table=self.table or None,
+                    poke_interval=self.poke_interval,
+                    stall_seconds=self.stall_seconds,
+                    since=since,
+                )
+                self.defer(trigger=trigger, method_name="execute_complete")
+            self._run(_sleep, self.poke_interval)
+
+    def _document(self) -> dict[str, Any]:
+        """The manifest as plain JSON: a path of the worker may not exist in the triggerer."""
+        from airflow_dpone_xmin.runtime.manifests import read_manifest
+
+        return dict(json.loads(json.dumps(read_manifest(manifest_source(self, self.manifest)), default=str)))
+
+
+def _sleep(seconds: float, *, progress: object, cancel: Cancellation) -> None:
+    cancel.wait(seconds)
+
+
+def campaign_task_group(
+    group_id: str = "campaign",
+    *,
+    manifest: str | Path | Mapping[str, Any],
+    lanes: int = 4,
+    table: str | None = None,
+    repair_authority_ref: str | None = None,
+    retries: int = 3,
+    retry_delay: timedelta = timedelta(minutes=5),
+    **coordinator: Any,
+) -> TaskGroup:
+    """``open >> [mapped lanes ‖ coordinator]``: an initial load whose lanes run where the deployment's executor runs tasks.
+
+    :param lanes: number of mapped lane tasks, 0 to 64.
+    :param retries: of every task, 0 to 3.
+    :param retry_delay: between two tries; the coordinator's stall limit exceeds it plus the lease.
+    :param coordinator: further parameters of :class:`BackfillCampaignOperator`.
+    """
+    shared: dict[str, Any] = {"manifest": manifest, "table": table, "retries": retries, "retry_delay": retry_delay}
+    stall = coordinator.pop("stall_seconds", max(900.0, 2 * (retry_delay + LEASE_TTL).total_seconds()))
+    with TaskGroup(group_id) as group:
+        opened = BackfillOpenOperator(task_id="open", repair_authority_ref=repair_authority_ref, **shared)
+        filled = BackfillLaneOperator.partial(task_id="lane", **shared).expand(lane=list(range(lanes)))
+        published = BackfillCampaignOperator(
+            task_id="publish", repair_authority_ref=repair_authority_ref, stall_seconds=stall, **shared, **coordinator
+        )
+        opened >> [filled, published]
+    return group

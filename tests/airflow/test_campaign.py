@@ -1,0 +1,110 @@
+"""The campaign's operators without a scheduler: open, lanes, a coordinator that defers, publishes and replays."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.operators.campaign import (
+    BackfillCampaignOperator,
+    BackfillLaneOperator,
+    BackfillOpenOperator,
+    campaign_task_group,
+)
+from airflow_dpone_xmin.triggers.campaign import CampaignTrigger
+from tests.world import WRITER, World
+
+from .conftest import COLUMNS, context
+
+CHUNK = {"column": "id", "from": 1, "to": 40, "step": 10}
+
+
+@pytest.fixture
+def loading(deployment: World) -> World:
+    """The deployment's table, to be loaded by a campaign."""
+    backfill = {"inner_mode": "incremental_append", "publication": {"mode": "shadow_swap"}, "chunk": CHUNK}
+    deployment.manifest_over = {
+        "source": {"options": {"xmin_execution": {"mode": "initial", "handoff_id": "orders_v1"}}},
+        "sink": {"strategy": {"mode": "backfill", "backfill": backfill}},
+    }
+    schema = deployment.target.layout(deployment.table).target.namespace.schema
+    deployment.target.run(f"ALTER TABLE {deployment.target_name} OWNER TO {WRITER}", f'GRANT CREATE ON SCHEMA "{schema}" TO {WRITER}')
+    return deployment
+
+
+def task(kind: Any, world: World, **parameters: Any) -> Any:
+    return kind(task_id="t", manifest=world.manifest(), **parameters)
+
+
+def event_of(trigger: CampaignTrigger) -> dict[str, Any]:
+    """What the trigger fires, after the round trip through its serialised form."""
+    path, arguments = trigger.serialize()
+    assert path == "airflow_dpone_xmin.triggers.campaign.CampaignTrigger"
+
+    async def first() -> dict[str, Any]:
+        async for event in CampaignTrigger(**arguments).run():
+            return dict(event.payload)
+        raise AssertionError("no event")
+
+    return asyncio.run(asyncio.wait_for(first(), 60))
+
+
+def test_open_lanes_and_a_coordinator_that_defers(loading: World) -> None:
+    opened = task(BackfillOpenOperator, loading).execute(context("r1"))
+    assert (opened["status"], opened["progress"]["chunks"]) == ("open", 4)
+    coordinator = task(BackfillCampaignOperator, loading, poke_interval=0.2)
+    with pytest.raises(TaskDeferred) as deferred:
+        coordinator.execute(context("r1"))
+    assert task(BackfillLaneOperator, loading, lane=1).execute(context("r1")) == {"chunks": 4, "rows": 40}
+    event = event_of(deferred.value.trigger)  # type: ignore[arg-type]
+    assert event["outcome"] == "complete" and "4/4 chunks, 40 rows" in event["message"]
+    resumed = task(BackfillCampaignOperator, loading)  # a fresh instance, as Airflow resumes it
+    summary = resumed.execute_complete(context("r1"), event)
+    assert (summary["status"], summary["revision"], summary["counts"]["active_after"]) == ("committed", 1, 40)
+    assert loading.target_rows(COLUMNS) == loading.source_rows(COLUMNS)
+    assert task(BackfillCampaignOperator, loading).execute(context("r2"))["status"] == "replayed"
+
+
+def test_inline_lanes_do_everything_in_one_task(loading: World) -> None:
+    summary = task(BackfillCampaignOperator, loading, inline_lanes=2).execute(context("r1"))
+    assert (summary["status"], summary["payload_reason"]) == ("committed", "campaign")
+    assert loading.target_rows(COLUMNS) == loading.source_rows(COLUMNS)
+
+
+def test_a_campaign_without_lanes_is_stalled(loading: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    task(BackfillOpenOperator, loading).execute(context("r1"))
+    coordinator = task(BackfillCampaignOperator, loading, poke_interval=0.1)
+    coordinator.stall_seconds = 0.5  # the constructor demands more than a lease
+    with pytest.raises(TaskDeferred) as deferred:
+        coordinator.execute(context("r1"))
+    event = event_of(deferred.value.trigger)  # type: ignore[arg-type]
+    assert (event["outcome"], event["error"]["code"]) == ("refused", "campaign.stalled")
+    with pytest.raises(AirflowFailException, match=r"campaign\.stalled"):
+        task(BackfillCampaignOperator, loading).execute_complete(context("r1"), event)
+
+
+def test_a_lane_without_an_open_campaign_fails_at_once(loading: World) -> None:
+    with pytest.raises(AirflowFailException, match=r"campaign\.not_open"):
+        task(BackfillLaneOperator, loading).execute(context("r1"))
+    with pytest.raises(AirflowFailException, match=r"campaign\.not_open"):
+        task(BackfillCampaignOperator, loading).execute(context("r1"))
+
+
+def test_a_stall_limit_within_the_lease_is_refused_while_the_dag_is_parsed(loading: World) -> None:
+    with pytest.raises(XminError) as refused:
+        task(BackfillCampaignOperator, loading, stall_seconds=90)
+    assert refused.value.code == "DPONE_OPTION_UNSUPPORTED"
+
+
+def test_the_task_group_maps_its_lanes_beside_the_coordinator(loading: World) -> None:
+    with DAG("d", schedule=None) as dag:
+        campaign_task_group(manifest=loading.manifest(), lanes=3)
+    opened, lane, published = (dag.get_task(f"campaign.{name}") for name in ("open", "lane", "publish"))
+    assert opened.downstream_task_ids == {lane.task_id, published.task_id}
+    assert not lane.downstream_task_ids and lane.is_mapped
+    assert published.stall_seconds > published.retry_delay.total_seconds() + 90
