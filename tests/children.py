@@ -32,19 +32,18 @@ class Job:
     route: Route
     known: Mapping[str, Endpoint]
     run_id: str
-    serial: int = 1
     repair: RepairSelection | None = None
 
     @classmethod
     def of(cls, world: World, run_id: str, *, repair: RepairSelection | None = None) -> Job:
-        return cls(world.route(), {"src": world.source.endpoint(), "dwh": world.target.endpoint()}, run_id, world.serial, repair)
+        return cls(world.route(), {"src": world.source.endpoint(), "dwh": world.target.endpoint()}, run_id, repair)
 
     def endpoints(self, entry: str, *, conn_id: str) -> Endpoint:
         return self.known[entry]
 
     def run(self, **kw: Any) -> Any:
         invocation = Invocation(process=self.route.process, run_id=self.run_id)
-        return reconcile(self.route, invocation, endpoints=self.endpoints, registry_serial=self.serial, repair=self.repair, **kw)
+        return reconcile(self.route, invocation, endpoints=self.endpoints, repair=self.repair, **kw)
 
 
 def start(target: Any, *arguments: Any) -> ForkServerProcess:

@@ -201,7 +201,7 @@ class MssqlTarget:
 
         from airflow_dpone_xmin.target.mssql_driver import odbc_url
 
-        url = odbc_url(self.endpoint(owner=True), database=MSSQL_DATABASES["target"], multi_subnet_failover=False)
+        url = odbc_url(self.endpoint(owner=True), database=MSSQL_DATABASES["target"])
         return create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect()
 
 
@@ -337,8 +337,7 @@ class World:
     def run(self, run_id: str | None = None, **kw: Any) -> Outcome:
         route = kw.pop("route", None) or self.route()
         invocation = Invocation(process=route.process, run_id=run_id or uuid.uuid4().hex)
-        endpoints = kw.pop("endpoints", self.endpoints)
-        return reconcile(route, invocation, endpoints=endpoints, registry_serial=kw.pop("serial", self.serial), **kw)
+        return reconcile(route, invocation, endpoints=kw.pop("endpoints", self.endpoints), **kw)
 
     def source_rows(self, columns: Sequence[str] = ("*",)) -> list[tuple[Any, ...]]:
         return _ordered(self.source.rows(f'SELECT {", ".join(columns)} FROM public."{self.table}"'))

@@ -156,7 +156,6 @@ def run(
             route,
             invocation,
             endpoints=context.endpoints,
-            registry_serial=context.registry.serial,
             repair=repair,
             progress=progress,
             cancel=cancel,

@@ -19,6 +19,7 @@ class Endpoint:
     :param entry: registry entry that this endpoint answers for.
     :param host: host name, address or, for PostgreSQL, the directory of a unix socket.
     :param extra: driver options, for example ``driver``, ``Encrypt`` or ``sslmode``; passed through.
+    :param multi_subnet_failover: of the signed registry entry; only SQL Server knows it.
     """
 
     entry: str
@@ -28,6 +29,7 @@ class Endpoint:
     user: str | None
     password: str | None = field(default=None, repr=False)
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    multi_subnet_failover: bool = False
 
 
 class EndpointResolver(Protocol):

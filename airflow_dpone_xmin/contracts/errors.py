@@ -222,10 +222,20 @@ CODES: dict[str, ErrorSpec] = {
     "mssql_transaction.driver_missing": ErrorSpec(
         "The ODBC driver manager or driver cannot be loaded.", "Run `apt install unixodbc` and install the `mssql` extra."
     ),
-    "mssql_transaction.topology_mismatch": ErrorSpec("Target and state are not on one server.", "Keep both databases on one instance."),
-    "mssql_transaction.principal_mismatch": ErrorSpec("Target and state sessions act as different principals.", "Use one login for both."),
+    "mssql_transaction.topology_mismatch": ErrorSpec(
+        "Sessions of one run are on different servers.", "Keep target, staging and state on one instance behind one address."
+    ),
+    "mssql_transaction.principal_mismatch": ErrorSpec("Sessions of one run act as different principals.", "Use one login for all."),
     "mssql_transaction.permission_denied": ErrorSpec(
         "The runtime login lacks a right.", "Apply the grants of `dpone-xmin ddl render --manifest …`."
+    ),
+    "mssql_transaction.permission_surplus": ErrorSpec(
+        "The runtime login could change rows that must never change, or their tables.",
+        "Revoke what `dpone-xmin ddl render` does not grant; keep the catalog out of schemas where the login may ALTER, staging first.",
+    ),
+    "mssql_transaction.schema_ambiguous": ErrorSpec(
+        "A schema is spelled otherwise in the live catalog, or another one differs from it by case only.",
+        "Author the exact spelling in manifest and registry; rename or drop the other schema.",
     ),
     "mssql_transaction.availability_group_unsupported": ErrorSpec(
         "Target and state could commit separately in this availability group.",

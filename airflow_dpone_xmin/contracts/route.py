@@ -127,9 +127,11 @@ class Route:
     :param process: stable name; checkpoints belong to it or to ``handoff_id``.
     :param execution: ``initial`` or ``incremental`` half of a handoff, or None.
     :param route_fingerprint: digest of the manifest's contract part and the authority digests.
+    :param registry_serial: serial of the verified registry; one below the last that the state database accepted is a rollback.
     :param source_alias: the authored source name differs from the signed one by ASCII case.
     :param evolve: whether a run may make safe changes to the target table.
     :param keep_dropped_columns: whether nullable target columns that the source does not have are left alone.
+    :param sink_multi_subnet: ``multi_subnet_failover`` of the sink's registry entry; ``state_multi_subnet`` of the state's.
     :param min_rows: quality gates of that type: gate id → threshold.
     :param campaign: the authored plan of an initial load; None for an incremental route.
     """
@@ -150,6 +152,7 @@ class Route:
     delete_mode: DeleteMode
     guards: DeleteGuards
     route_fingerprint: bytes
+    registry_serial: int
     window: Literal["exact", "strict"] = "exact"
     max_replay_amplification: int | None = None
     string_columns: frozenset[str] = frozenset()
@@ -162,7 +165,8 @@ class Route:
     source_lock_timeout: float = 30.0
     source_deadline: float = 6 * 3600.0
     target_lock_timeout: float = 300.0
-    multi_subnet_failover: bool = False
+    sink_multi_subnet: bool = False
+    state_multi_subnet: bool = False
     source_alias: bool = False
     campaign: CampaignSpec | None = None
     notices: tuple[str, ...] = ()

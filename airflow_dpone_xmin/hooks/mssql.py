@@ -6,6 +6,7 @@ Imports Airflow's SDK; contracts, target and drivers lazily.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from airflow.sdk import BaseHook
@@ -62,8 +63,8 @@ class MssqlDatabaseAuthorityHook(BaseHook):
         """The target engine over this connection, its database being target, staging and state; the caller closes it."""
         from airflow_dpone_xmin.target.connect import engine_for
 
-        endpoint = self.get_endpoint()
-        return engine_for(self._layout(endpoint), target=endpoint, state=endpoint, multi_subnet_failover=self.multi_subnet_failover)
+        endpoint = replace(self.get_endpoint(), multi_subnet_failover=self.multi_subnet_failover)
+        return engine_for(self._layout(endpoint), target=endpoint, state=endpoint)
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect, say who answers and as whom, and compare it with the signed pins where a registry is configured.

@@ -148,7 +148,6 @@ class XminReconcileOperator(BaseOperator):
             route,
             self._invocation,
             endpoints=resolve_endpoints(route),
-            registry_serial=selected.registry.serial,
             repair=selected.repair(ref),
             progress=log_progress,
             cancel=cancel,

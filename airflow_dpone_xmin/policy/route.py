@@ -152,6 +152,7 @@ def _route(
         delete_mode=mode,
         guards=_guards(manifest),
         route_fingerprint=route_fingerprint(contract=_contract(manifest, source, layout, key=key, mode=mode), authorities=digests),
+        registry_serial=registry.serial,
         campaign=campaign,
         window=manifest.source.options.xmin_window,
         max_replay_amplification=manifest.source.options.xmin_max_replay_amplification_xids,
@@ -165,7 +166,8 @@ def _route(
         source_lock_timeout=manifest.source.options.lock_timeout_seconds,
         source_deadline=manifest.source.options.deadline_seconds,
         target_lock_timeout=manifest.sink.options.lock_timeout_seconds,
-        multi_subnet_failover=sink_entry.connection.multi_subnet_failover,
+        sink_multi_subnet=sink_entry.connection.multi_subnet_failover,
+        state_multi_subnet=state_entry.connection.multi_subnet_failover,
         notices=(*manifest.notices, *_assumed(manifest)),
     )
 

@@ -89,6 +89,9 @@ def verify_target(engine: Engine, session: Session, state_session: Session, rout
     missing = missing_target_grants(engine, session, catalog, route)
     if missing:
         raise XminError("mssql_transaction.permission_denied", f"The runtime login lacks {missing[0]}.", details={"missing": missing})
+    surplus = surplus_grants(engine, session, catalog)
+    if surplus:
+        raise XminError("mssql_transaction.permission_surplus", f"The runtime login has {surplus[0]}.", details={"surplus": surplus})
     return VerifiedTarget(catalog, authority)
 
 
@@ -103,6 +106,12 @@ def missing_target_grants(engine: Engine, session: Session, catalog: Catalog, ro
         del wanted[name]
         missing = engine.missing_grants(session, wanted, role="target")
     return missing
+
+
+def surplus_grants(engine: Engine, session: Session, catalog: Catalog) -> list[str]:
+    """Rights by which the runtime login could change what must never change: receipts, approvals, consumptions, identities."""
+    granted = privileges(catalog)
+    return engine.surplus_grants(session, {f"{table.schema}.{table.name}": granted[table] for table in catalog.immutable})
 
 
 def resolve_identity(engine: Engine, session: Session, catalog: Catalog, route: Route) -> RouteIdentity:
@@ -147,9 +156,7 @@ def resolve_identity(engine: Engine, session: Session, catalog: Catalog, route: 
     )
 
 
-def admit(
-    engine: Engine, session: Session, state_session: Session, route: Route, *, invocation: Invocation, registry_serial: int
-) -> Admitted:
+def admit(engine: Engine, session: Session, state_session: Session, route: Route, *, invocation: Invocation) -> Admitted:
     """Admit one attempt of an invocation.
 
     :raises XminError: whatever refuses the attempt; nothing but the invocation's own row was written.
@@ -164,9 +171,7 @@ def admit(
     identity = resolve_identity(engine, session, verified.catalog, route)
     ledger = Ledger(session, verified.catalog, verified.authority)
     digest, load_id = invocation_digest(invocation), UUID(int=uuid7().int)
-    attempt, receipt = _allocate(
-        engine, session, ledger, route, identity=identity, invocation=invocation, digest=digest, load_id=load_id, serial=registry_serial
-    )
+    attempt, receipt = _allocate(engine, session, ledger, route, identity=identity, invocation=invocation, digest=digest, load_id=load_id)
     return Admitted(
         catalog=verified.catalog,
         identity=identity,
@@ -188,12 +193,11 @@ def _allocate(
     invocation: Invocation,
     digest: bytes,
     load_id: UUID,
-    serial: int,
 ) -> tuple[int, Receipt | None]:
     """The invocation's row and receipt, under the invocation's own lock."""
     resource = f"dpone:invocation:{digest.hex()}"
     with exclusive(engine, session, resource=resource, timeout=route.target_lock_timeout):
-        ledger.accept_registry(environment=route.environment, serial=serial)
+        ledger.accept_registry(environment=route.environment, serial=route.registry_serial)
         attempt = ledger.admit_invocation(
             {
                 "invocation_digest": digest,

@@ -15,7 +15,14 @@ from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.errors import CODES, XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
-from airflow_dpone_xmin.runtime.admission import RouteIdentity, missing_target_grants, read_position, resolve_identity, source_prior
+from airflow_dpone_xmin.runtime.admission import (
+    RouteIdentity,
+    missing_target_grants,
+    read_position,
+    resolve_identity,
+    source_prior,
+    surplus_grants,
+)
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import needed_evolution, source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
@@ -153,6 +160,8 @@ def _check_target(engine: Engine, session: Session, state: Session, report: Repo
         missing = missing_target_grants(engine, session, catalog, route)
         if not report.failed_each("target", "mssql_transaction.permission_denied", [f"missing grant: {grant}" for grant in missing]):
             report.passed("target", "grants", "complete")
+        surplus = surplus_grants(engine, session, catalog)
+        report.failed_each("state", "mssql_transaction.permission_surplus", [f"surplus grant: {grant}" for grant in surplus])
         if all(verdict.ok for verdict in verdicts):
             _check_route_state(engine, session, catalog, report)
     report.findings += [Finding("target", advice, None) for advice in engine.advice(session)]
@@ -171,10 +180,15 @@ def _check_catalog(engine: Engine, session: Session, catalog: Catalog, report: R
 
 def _check_route_state(engine: Engine, session: Session, catalog: Catalog, report: Report) -> None:
     route = report.route
+    ledger = Ledger(session, catalog, verify_databases(engine, session, route))
+    try:
+        ledger.require_serial(environment=route.environment, serial=route.registry_serial)
+        report.passed("registry", "serial", f"{route.registry_serial}, no rollback")
+    except XminError as error:
+        report.failed("registry", error)
     try:
         identity = report.identity = resolve_identity(engine, session, catalog, route)
         report.passed("target", "identity", identity.binding.identity.hex()[:16] + "…")
-        ledger = Ledger(session, catalog, verify_databases(engine, session, route))
         report.position = read_position(ledger, identity)
         if report.projection is not None:
             _check_shape(engine, session, report, identity, projection=report.projection, position=report.position)

@@ -21,6 +21,7 @@ from airflow_dpone_xmin.runtime.evidence import receipt_document
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.ledger import Ledger
+from airflow_dpone_xmin.target.proof import require_schemas
 from airflow_dpone_xmin.target.session import Session
 
 
@@ -83,17 +84,23 @@ class View:
 
 
 @contextmanager
-def looking(route: Route, endpoints: EndpointResolver, *, statement_timeout: float | None = None) -> Iterator[View]:
-    """Session, ledger and identity of a route, read-only by use: databases are verified, the catalog is not.
+def looking(
+    route: Route, endpoints: EndpointResolver, *, owner: str | None = None, statement_timeout: float | None = None
+) -> Iterator[View]:
+    """Session, ledger and identity of a route, read-only by use: databases, schemas and serial are verified, the catalog is not.
 
+    :param owner: look with the owner's login, by the name under which the endpoint resolver finds it.
     :param statement_timeout: seconds that one statement may take.
+    :raises XminError: ``mssql_transaction.<role>_database_*``, ``.schema_ambiguous``, ``registry.rollback``, ``target_identity.*``.
     """
     with (
-        contextlib.closing(engine_of(route, endpoints)) as engine,
+        contextlib.closing(engine_of(route, endpoints, owner=owner)) as engine,
         contextlib.closing(engine.connect("target", cancel=Cancellation(), statement_timeout=statement_timeout)) as session,
     ):
         catalog = build_catalog(route.layout.names)
         ledger = Ledger(session, catalog, verify_databases(engine, session, route))
+        require_schemas(engine, session)
+        ledger.require_serial(environment=route.environment, serial=route.registry_serial)
         yield View(session, ledger, resolve_identity(engine, session, catalog, route))
 
 

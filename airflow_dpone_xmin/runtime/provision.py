@@ -20,7 +20,9 @@ from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.connect import ddl_dialect, engine_for
 from airflow_dpone_xmin.target.ddl import render_catalog, render_route
-from airflow_dpone_xmin.target.proof import require_catalog
+from airflow_dpone_xmin.target.ledger import Ledger
+from airflow_dpone_xmin.target.proof import live_catalog, require_catalog, require_schemas
+from airflow_dpone_xmin.target.sql import STATE
 from airflow_dpone_xmin.target.upgrade import Upgrade, render_upgrade, upgrade
 
 
@@ -87,18 +89,21 @@ def render_scripts(route: Route, *, endpoints: EndpointResolver, login: str, bin
 def catalog_differences(route: Route, *, endpoints: EndpointResolver) -> list[str]:
     """Differences between the live catalog and this version's.
 
-    :raises XminError: ``DPONE_LEGACY_STATE``, ``mssql_transaction.catalog_foreign``, connection codes.
+    :raises XminError: database authority, ``registry.rollback``, ``DPONE_LEGACY_STATE``, ``mssql_transaction.catalog_foreign``,
+        connection codes.
     """
     with (
         contextlib.closing(engine_of(route, endpoints)) as engine,
         contextlib.closing(engine.connect("target", cancel=Cancellation())) as session,
     ):
+        catalog, authority = build_catalog(route.layout.names), verify_databases(engine, session, route)
         try:
-            require_catalog(engine, session, build_catalog(route.layout.names))
+            require_catalog(engine, session, catalog)
         except XminError as error:
             if error.code != "mssql_transaction.catalog_mismatch":
                 raise
             return list(error.details["differences"])
+        Ledger(session, catalog, authority).require_serial(environment=route.environment, serial=route.registry_serial)
     return []
 
 
@@ -108,10 +113,13 @@ def upgrade_catalog(route: Route, *, endpoints: EndpointResolver, owner: str) ->
     :param owner: name under which the endpoint resolver finds the owner's login.
     :raises XminError: database authority, ``DPONE_LEGACY_STATE``, ``mssql_transaction.catalog_*`` and connection codes.
     """
-    endpoint = endpoints(owner, conn_id=owner)
-    with contextlib.closing(engine_for(route.layout, target=endpoint, state=endpoint)) as engine:
+    with contextlib.closing(engine_of(route, endpoints, owner=owner)) as engine:
         with contextlib.closing(engine.connect("target", cancel=Cancellation())) as session:
             authority = verify_databases(engine, session, route)
+            require_schemas(engine, session)
+            catalog = build_catalog(route.layout.names)
+            if live_catalog(engine, session, catalog)[STATE].get(catalog.registry_serial.name) is not None:
+                Ledger(session, catalog, authority).require_serial(environment=route.environment, serial=route.registry_serial)
         with contextlib.closing(engine.connect("state", cancel=Cancellation())) as session:
             return upgrade(engine, session, route.layout.names, authority=authority, timeout=route.target_lock_timeout)
 

@@ -54,7 +54,6 @@ def reconcile(
     invocation: Invocation,
     *,
     endpoints: EndpointResolver,
-    registry_serial: int,
     repair: RepairSelection | None = None,
     progress: Listener = silent,
     cancel: Cancellation | None = None,
@@ -63,18 +62,17 @@ def reconcile(
 
     :param route: from ``policy.route.resolve_routes`` over a verified registry.
     :param invocation: scheduler identity; a second attempt of it answers from the receipt.
-    :param registry_serial: serial of the verified registry, checked for rollback.
     :param repair: one-shot approval of an exceptional run.
     :returns: the committed or replayed outcome.
     :raises XminError: every refusal and fault, with its code; nothing was committed unless the outcome says so.
     """
     recorder, cancel = Recorder(progress), cancel or Cancellation()
     with contextlib.closing(engine_of(route, endpoints)) as engine:
-        admitted = _admit(engine, route, invocation, serial=registry_serial, cancel=cancel)
+        admitted = _admit(engine, route, invocation, cancel=cancel)
         if admitted.receipt is not None:
             recorder(Progress("RECEIPT_REPLAYED", note=f"receipt {admitted.receipt.receipt_id}; the source was not opened"))
             return Outcome(receipt=admitted.receipt, attempt=admitted.attempt)
-        run = _Run(engine, route, invocation, admitted, endpoints=endpoints, serial=registry_serial, repair=repair)
+        run = _Run(engine, route, invocation, admitted, endpoints=endpoints, repair=repair)
         run.progress, run.cancel = recorder, cancel
         try:
             receipt = run.commit()
@@ -89,7 +87,6 @@ def dry_run(
     invocation: Invocation,
     *,
     endpoints: EndpointResolver,
-    registry_serial: int,
     repair: RepairSelection | None = None,
     progress: Listener = silent,
     cancel: Cancellation | None = None,
@@ -100,10 +97,10 @@ def dry_run(
     """
     cancel = cancel or Cancellation()
     with contextlib.closing(engine_of(route, endpoints)) as engine:
-        admitted = _admit(engine, route, invocation, serial=registry_serial, cancel=cancel)
+        admitted = _admit(engine, route, invocation, cancel=cancel)
         if admitted.receipt is not None:
             raise XminError("evidence.already_committed", "This invocation has already committed.", details={"run_id": invocation.run_id})
-        run = _Run(engine, route, invocation, admitted, endpoints=endpoints, serial=registry_serial, repair=repair)
+        run = _Run(engine, route, invocation, admitted, endpoints=endpoints, repair=repair)
         run.progress, run.cancel = progress, cancel
         try:
             seen = run.preview()
@@ -115,10 +112,10 @@ def dry_run(
         return seen
 
 
-def _admit(engine: Engine, route: Route, invocation: Invocation, *, serial: int, cancel: Cancellation) -> Admitted:
+def _admit(engine: Engine, route: Route, invocation: Invocation, *, cancel: Cancellation) -> Admitted:
     with ExitStack() as stack:
         session, state = (stack.enter_context(contextlib.closing(engine.connect(role, cancel=cancel))) for role in ("target", "state"))
-        return admit(engine, session, state, route, invocation=invocation, registry_serial=serial)
+        return admit(engine, session, state, route, invocation=invocation)
 
 
 class _Run:
@@ -132,11 +129,10 @@ class _Run:
         admitted: Admitted,
         *,
         endpoints: EndpointResolver,
-        serial: int,
         repair: RepairSelection | None,
     ) -> None:
         self._engine, self._route, self._invocation, self._admitted = engine, route, invocation, admitted
-        self._endpoints, self._serial, self._repair = endpoints, serial, repair
+        self._endpoints, self._repair = endpoints, repair
         self.progress: Listener = silent
         self.cancel = Cancellation()
         self._keep_stages = False
@@ -200,7 +196,6 @@ class _Run:
                 envelope=envelope,
                 staged=staged,
                 target_authority_digest=identity.target_authority_digest,
-                registry_serial=self._serial,
                 repair=self._repair,
             )
 

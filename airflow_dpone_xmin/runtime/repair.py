@@ -5,7 +5,6 @@ Runtime itself only ever reads an approval (``target/repair.py``). Imports every
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,19 +17,14 @@ from pydantic import ValidationError
 from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import invocation_digest
-from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.contracts.repair import PAYLOAD_TYPE, Allow, CheckpointBinding, RepairAuthority, TransferBinding
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.registry.parse import parse_json, parse_yaml
 from airflow_dpone_xmin.registry.verify import verify_document
-from airflow_dpone_xmin.runtime.admission import resolve_identity
-from airflow_dpone_xmin.runtime.inspect import opened
-from airflow_dpone_xmin.target.authority import verify_databases
-from airflow_dpone_xmin.target.catalog import build_catalog
-from airflow_dpone_xmin.target.connect import engine_for
-from airflow_dpone_xmin.target.ledger import Ledger, server_time
+from airflow_dpone_xmin.runtime.inspect import looking, opened
+from airflow_dpone_xmin.target.ledger import server_time
 from airflow_dpone_xmin.target.repair import RepairSelection, authority_of_row, row_of_authority
 
 
@@ -123,15 +117,10 @@ def approve(route: Route, authority: RepairAuthority, *, endpoints: EndpointReso
     """
     if authority.environment != route.environment:
         raise XminError("repair_authority.environment_mismatch", f"The document is for environment {authority.environment}.")
-    endpoint = endpoints(owner, conn_id=owner)
-    with (
-        contextlib.closing(engine_for(route.layout, target=endpoint, state=endpoint)) as engine,
-        contextlib.closing(engine.connect("target", cancel=Cancellation())) as session,
-    ):
-        ledger = Ledger(session, build_catalog(route.layout.names), verify_databases(engine, session, route))
-        if authority.expires_at <= server_time(session).replace(tzinfo=UTC):
+    with looking(route, endpoints, owner=owner) as view:
+        ledger, identity = view.ledger, view.identity
+        if authority.expires_at <= server_time(view.session).replace(tzinfo=UTC):
             raise XminError("repair_authority.expired", f"The document was valid until {authority.expires_at.isoformat()}.")
-        identity = resolve_identity(engine, session, build_catalog(route.layout.names), route)
         here = (identity.state_key.hex(), identity.scope_hash.hex())
         if (authority.state_key, authority.scope_hash) != here:
             raise XminError("repair_authority.binding_mismatch", "The document is bound to another route than this manifest's.")

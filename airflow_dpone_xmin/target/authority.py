@@ -91,15 +91,29 @@ def verify_one_commit(engine: Engine, session: Session) -> None:
         raise XminError("mssql_transaction.availability_group_unsupported", f"Target and state could commit separately: {reason}.")
 
 
-def verify_session_pair(target: SessionFacts, state: SessionFacts) -> None:
-    """Target and state act on one server as one principal, so that one transaction can hold both.
+def verify_session_pair(one: SessionFacts, other: SessionFacts, *, who: str = "target and state") -> None:
+    """Two sessions act on one server as one principal: so one transaction can hold target and state.
 
+    :param who: the two of them, for the message.
     :raises XminError: ``mssql_transaction.topology_mismatch``, ``mssql_transaction.principal_mismatch``.
     """
-    if target.topology != state.topology:
-        raise XminError("mssql_transaction.topology_mismatch", "The target and state sessions are on different servers.")
-    if target.principal != state.principal:
-        raise XminError("mssql_transaction.principal_mismatch", "The target and state sessions act as different principals.")
+    if one.topology != other.topology:
+        raise XminError("mssql_transaction.topology_mismatch", f"The {who} sessions are on different servers.")
+    if one.principal != other.principal:
+        raise XminError("mssql_transaction.principal_mismatch", f"The {who} sessions act as different principals.")
+
+
+def verify_loader(lease: SessionFacts, loader: SessionFacts) -> None:
+    """A session that is not the leased one works in the same place: server, principal, database.
+
+    :raises XminError: as :func:`verify_session_pair`, ``mssql_transaction.staging_database_authority_mismatch``.
+    """
+    verify_session_pair(lease, loader, who="staging lease's and the loading")
+    if lease.database != loader.database:
+        raise XminError(
+            "mssql_transaction.staging_database_authority_mismatch",
+            f"The loading session is in database {loader.database}; leased is {lease.database}.",
+        )
 
 
 _REASONS = {

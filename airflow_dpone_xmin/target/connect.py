@@ -8,7 +8,7 @@ from airflow_dpone_xmin.target.ddl import DdlDialect
 from airflow_dpone_xmin.target.engine import Engine
 
 
-def engine_for(layout: Layout, *, target: Endpoint, state: Endpoint, multi_subnet_failover: bool = False) -> Engine:
+def engine_for(layout: Layout, *, target: Endpoint, state: Endpoint) -> Engine:
     """The engine that serves a layout.
 
     :param target: endpoint of the sink entry.
@@ -20,7 +20,7 @@ def engine_for(layout: Layout, *, target: Endpoint, state: Endpoint, multi_subne
         return PostgresEngine(target, layout, state=state)
     from airflow_dpone_xmin.target.mssql import MssqlEngine
 
-    return MssqlEngine(target, layout, state=state, multi_subnet_failover=multi_subnet_failover)
+    return MssqlEngine(target, layout, state=state)
 
 
 def ddl_dialect(layout: Layout) -> DdlDialect:

@@ -51,6 +51,10 @@ class DdlDialect(Protocol):
         """A trigger that refuses UPDATE and DELETE."""
         ...
 
+    def immutable_text(self, namespace: Namespace, table: str) -> str:
+        """The definition that the catalog then holds of it, but for white space and double quotes."""
+        ...
+
     def computed_flag(self, namespace: Namespace, table: str) -> list[str]:
         """The computed ``__dpone__is_deleted`` of ``timestamp_and_flag``."""
         ...

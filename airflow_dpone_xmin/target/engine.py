@@ -108,6 +108,10 @@ class Engine(Protocol):
         """The live tables by name; one that is missing, not a table, or invisible has no entry."""
         ...
 
+    def schemas_like(self, session: Session, namespace: Namespace) -> list[str]:
+        """Schemas of the namespace's database that the server's rules of equality, or case alone, take for the namespace's."""
+        ...
+
     def case_variants(self, session: Session, table: TableName) -> list[str]:
         """Names in the table's schema, of whatever kind, that differ from its name only by case."""
         ...
@@ -116,6 +120,14 @@ class Engine(Protocol):
         """Grants that the session's login lacks, as readable sentences.
 
         :param wanted: logical ``schema.table`` → privileges; ``schema`` alone → schema privileges.
+        """
+        ...
+
+    def surplus_grants(self, session: Session, allowed: Mapping[str, Sequence[str]]) -> list[str]:
+        """Rights of the session's login that could change rows of these tables, or the tables, beyond those allowed.
+
+        :param allowed: logical ``schema.table`` → privileges.
+        :returns: readable sentences, ownership among them.
         """
         ...
 
@@ -131,8 +143,12 @@ class Engine(Protocol):
         """Create a staging heap and commit it."""
         ...
 
-    def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, cancel: Cancellation) -> int:
-        """Load all batches and commit; returns the driver's row count, or -1 when it gives none."""
+    def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, place: SessionFacts, cancel: Cancellation) -> int:
+        """Load all batches over a session of the loader's own and commit; returns the driver's row count, or -1 when it gives none.
+
+        :param place: facts of the leased staging session; the loader's must be the same before a row goes in.
+        :raises XminError: as :func:`target.authority.verify_loader`.
+        """
         ...
 
     def wire_type(self, plan: ColumnPlan) -> pa.DataType | None:

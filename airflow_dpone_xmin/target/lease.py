@@ -17,7 +17,7 @@ from tenacity.stop import stop_any
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
-from airflow_dpone_xmin.target.authority import verify_database
+from airflow_dpone_xmin.target.authority import verify_database, verify_loader
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import SessionFacts
 from airflow_dpone_xmin.target.session import Session
@@ -44,9 +44,13 @@ class StagingLease:
         if self._identity.database != route.layout.staging.database:
             raise XminError("mssql_transaction.staging_database_authority_mismatch", "The staging session is in another database.")
         self._worker = engine.session_facts(work)
-        if _place(self._worker) != _place(self._identity):
-            raise XminError("mssql_transaction.topology_mismatch", "The two staging sessions are not on one server as one principal.")
+        verify_loader(self._identity, self._worker)
         engine.take_lease(watch, resource=self.resource)
+
+    @property
+    def place(self) -> SessionFacts:
+        """Server, principal and database of the leased session."""
+        return self._identity
 
     def check(self) -> None:
         """Same session, same lock, same database.
@@ -133,10 +137,6 @@ def sweep(engine: Engine, session: Session, load_ids: Iterable[UUID]) -> Iterato
             yield load_id, error
         finally:
             engine.release(session, resource=resource)
-
-
-def _place(facts: SessionFacts) -> tuple[str, str, str]:
-    return facts.topology, facts.principal, facts.database
 
 
 def lease_resource(load_id: UUID) -> str:

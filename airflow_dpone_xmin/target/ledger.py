@@ -53,20 +53,30 @@ class Ledger:
         return self._catalog
 
     # ---- registry ---------------------------------------------------------------------------------------------------------
-    def accept_registry(self, *, environment: str, serial: int) -> None:
-        """Remember the highest serial that this state database has used; :raises XminError: ``registry.rollback`` below it."""
-        table, key = self._catalog.registry_serial, digest({"v": 1, "environment": environment})
-        found = self._session.first("registry.find", locked(table, table.c.environment_digest == key))
-        now = {"serial": serial, "updated_at_utc": server_time(self._session)}
-        if found is None:
-            self._session.execute("registry.insert", insert(table).values(environment_digest=key, environment=environment, **now))
-        elif serial < found._mapping["serial"]:
+    def require_serial(self, *, environment: str, serial: int) -> int | None:
+        """The highest serial that this state database has accepted, None before the first; writes nothing.
+
+        :raises XminError: ``registry.rollback`` when *serial* is below it.
+        """
+        table = self._catalog.registry_serial
+        found = self._session.first("registry.find", locked(table, table.c.environment_digest == _environment_key(environment)))
+        accepted = None if found is None else int(found._mapping["serial"])
+        if accepted is not None and serial < accepted:
             raise XminError(
                 "registry.rollback",
                 "The registry's serial is lower than one already accepted.",
-                details={"serial": serial, "accepted": int(found._mapping["serial"])},
+                details={"serial": serial, "accepted": accepted},
             )
-        elif serial > found._mapping["serial"]:
+        return accepted
+
+    def accept_registry(self, *, environment: str, serial: int) -> None:
+        """Remember the highest serial that this state database has used; :raises XminError: as :meth:`require_serial`."""
+        table, key = self._catalog.registry_serial, _environment_key(environment)
+        accepted = self.require_serial(environment=environment, serial=serial)
+        now = {"serial": serial, "updated_at_utc": server_time(self._session)}
+        if accepted is None:
+            self._session.execute("registry.insert", insert(table).values(environment_digest=key, environment=environment, **now))
+        elif serial > accepted:
             self._session.execute("registry.update", update(table).where(table.c.environment_digest == key).values(now))
 
     # ---- invocations ------------------------------------------------------------------------------------------------------
@@ -335,6 +345,10 @@ _MOVING = (
     "load_id",
     "receipt_id",
 )
+
+
+def _environment_key(environment: str) -> bytes:
+    return digest({"v": 1, "environment": environment})
 
 
 def no_parameter_for_null(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ modules; the drivers lazily. Spelling of expressions is in ``target/mssql_sql.py
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -27,9 +28,10 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
+from airflow_dpone_xmin.target.authority import verify_loader
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role
-from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
-from airflow_dpone_xmin.target.mssql_driver import bulk_connection, limit_statements, login_timeout, odbc_url, require_pyodbc
+from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble, exactly_in
+from airflow_dpone_xmin.target.mssql_driver import bulk_session, limit_statements, login_timeout, odbc_url, require_pyodbc
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO, namespace_of
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
@@ -49,10 +51,9 @@ class MssqlEngine:
     type_aliases: Mapping[str, str] = {"integer": "int"}
     text_units: Literal["utf16"] = "utf16"
 
-    def __init__(self, endpoint: Endpoint, layout: Layout, *, state: Endpoint | None = None, multi_subnet_failover: bool = False) -> None:
+    def __init__(self, endpoint: Endpoint, layout: Layout, *, state: Endpoint | None = None) -> None:
         self.layout = layout
         self._endpoint, self._state = endpoint, state or endpoint
-        self._multi_subnet = multi_subnet_failover
         self._pools: dict[Role, Pool] = {}
         self.dialect: Dialect = MSDialect_pyodbc()
 
@@ -75,7 +76,7 @@ class MssqlEngine:
         session = Session(connection, translate=self.translate, cancel=cancel, interrupt=_interrupt)
         with closing_on_error(session):
             if statement_timeout is not None:
-                limit_statements(connection.connection.driver_connection, self._endpoint, seconds=statement_timeout)
+                limit_statements(connection.connection.driver_connection, self._endpoint_of(role), seconds=statement_timeout)
             session.command("session.pins", _PINS)
             session.command("session.pins", "SET NUMERIC_ROUNDABORT OFF")
             session.command("session.pins", "SET NOCOUNT OFF")
@@ -84,13 +85,16 @@ class MssqlEngine:
 
     def _pool(self, role: Role) -> Pool:
         if role not in self._pools:
-            endpoint = self._state if role == "state" else self._endpoint
+            endpoint = self._endpoint_of(role)
             database = {"target": self.layout.target.namespace, "staging": self.layout.staging, "state": self.layout.state}[role].database
-            url = odbc_url(endpoint, database=database, multi_subnet_failover=self._multi_subnet)
+            url = odbc_url(endpoint, database=database)
             self._pools[role] = create_engine(
                 url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args={"timeout": login_timeout(endpoint)}
             )
         return self._pools[role]
+
+    def _endpoint_of(self, role: Role) -> Endpoint:
+        return self._state if role == "state" else self._endpoint
 
     def begin_exclusive(
         self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float, isolation: Isolation = "SERIALIZABLE"
@@ -142,9 +146,7 @@ class MssqlEngine:
     # ---- observation ------------------------------------------------------------------------------------------------------
     def session_facts(self, session: Session) -> SessionFacts:
         """Server, login, database, session id with its login time."""
-        row = session.first("session.facts", queries.SESSION_FACTS)
-        assert row is not None
-        return SessionFacts(topology=str(row[0]), principal=str(row[1]), database=str(row[2]), session=str(row[3]))
+        return _session_facts(session.first("session.facts", queries.SESSION_FACTS))
 
     def observe_database(self, session: Session, name: str) -> ObservedDatabase | None:
         """The three pinned fields and the access state, after the metadata right was proven."""
@@ -180,9 +182,8 @@ class MssqlEngine:
     def describe(self, session: Session, namespace: Namespace, names: Sequence[str]) -> dict[str, TableFacts]:
         """Columns, indexes, triggers and constraints from the catalog views of the tables' own database."""
         database = self._quote(namespace.database)
-        tables = session.rows(
-            "describe.tables", queries.of_names(queries.TABLES, database), {"schema": namespace.schema, "names": list(names)}
-        )
+        asked = {"schema": namespace.schema, "names": list(names)}
+        tables = exactly_in(namespace.schema, session.rows("describe.tables", queries.of_names(queries.TABLES, database), asked))
         if not tables:
             return {}
         by = {"oids": [row[1] for row in tables]}
@@ -193,13 +194,19 @@ class MssqlEngine:
             [(row[0], row[1]) for row in tables],
             columns=[(row[0], _column(row)) for row in columns],
             indexes=_indexes(parts),
-            others=[(row[0], row[1], row[2]) for row in others],
+            others=[tuple(row) for row in others],
         )
 
     def case_variants(self, session: Session, table: TableName) -> list[str]:
         """Tables, views and synonyms; only a case-sensitive database can hold two of a name."""
         query = text(queries.CASE_VARIANTS.format(db=self._quote(table.namespace.database)))
-        return [row[0] for row in session.rows("describe.variants", query, {"schema": table.namespace.schema, "name": table.name})]
+        rows = session.rows("describe.variants", query, {"schema": table.namespace.schema, "name": table.name})
+        return [row[0] for row in exactly_in(table.namespace.schema, rows)]
+
+    def schemas_like(self, session: Session, namespace: Namespace) -> list[str]:
+        """By the database's collation, or by case alone."""
+        query = text(queries.SCHEMAS_LIKE.format(db=self._quote(namespace.database)))
+        return [row[0] for row in session.rows("describe.schemas", query, {"schema": namespace.schema})]
 
     def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:
         """Ask ``HAS_PERMS_BY_NAME`` once for all; USAGE has no counterpart, CREATE is two rights."""
@@ -208,13 +215,26 @@ class MssqlEngine:
             logical, _, table = name.partition(".")
             for privilege in privileges:
                 rights += _permissions(self._quote, self.namespace(logical), table, privilege)
-        lacking = session.rows("grants.check", queries.lacking_permissions(rights))
+        lacking = session.rows("grants.check", queries.permissions(rights, held=False))
         return [f"{row[1]} on {row[0]}" for row in lacking]
+
+    def surplus_grants(self, session: Session, allowed: Mapping[str, Sequence[str]]) -> list[str]:
+        """Effective rights, whatever they come from; ALTER covers TRUNCATE, and a schema's ALTER or CONTROL may drop its tables."""
+        rights: set[tuple[str, str, str]] = set()
+        for name, privileges in allowed.items():
+            logical, _, table = name.partition(".")
+            namespace = self.namespace(logical)
+            for privilege in set(_CHANGING) - set(privileges):
+                rights.update(_permissions(self._quote, namespace, table, privilege))
+            schema = f"{self._quote(namespace.database)}.{self._quote(namespace.schema)}"
+            rights.update((schema, "SCHEMA", privilege) for privilege in ("ALTER", "CONTROL", "TAKE OWNERSHIP"))
+        held = session.rows("grants.surplus", queries.permissions(sorted(rights), held=True))
+        return sorted(f"{row[1]} on {row[0]}" for row in held)
 
     def may_alter(self, session: Session, table: TableName) -> bool:
         """ALTER on the table."""
         right = _permissions(self._quote, table.namespace, table.name, "ALTER")
-        return not session.rows("grants.alter", queries.lacking_permissions(right))
+        return not session.rows("grants.alter", queries.permissions(right, held=False))
 
     # ---- staging ----------------------------------------------------------------------------------------------------------
     def difference_table(self, session: Session, projection: Projection) -> Table:
@@ -227,22 +247,23 @@ class MssqlEngine:
         """A heap, so that the bulk load is minimally logged under its table lock."""
         session.execute("stage.create", CreateTable(stage.table))
 
-    def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, cancel: Cancellation) -> int:
-        """``bulkcopy_arrow`` over a connection of its own."""
+    def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, place: SessionFacts, cancel: Cancellation) -> int:
+        """``bulkcopy_arrow`` over a session of its own; a cancellation is seen by the reader, between two batches."""
         namespace = self.namespace(STAGING)
         table = f"{self._quote(namespace.schema)}.{self._quote(stage.table.name)}"
         mappings = [(index, plan.name) for index, plan in enumerate(stage.columns)]
-        opened = bulk_connection(
-            self._endpoint, database=namespace.database, multi_subnet_failover=self._multi_subnet, translate=self.translate
-        )
-        with observe("stage.load"), opened as connection:
-            cursor = connection.cursor()
-            unregister = cancel.on_cancel(connection.close)
+        with observe("stage.load"), bulk_session(self._endpoint, database=namespace.database, translate=self.translate) as session:
             try:
-                # The driver's default time-out of 30 seconds would kill long loads.
-                result = cursor.bulkcopy_arrow(
-                    table, reader, timeout=0, column_mappings=mappings, table_lock=True, keep_nulls=True, batch_size=0
-                )
+                with contextlib.closing(session.cursor()) as cursor:
+                    cursor.execute(str(queries.SESSION_FACTS))
+                    (row,) = cursor.fetchall()  # an open batch would refuse the copy
+                    verify_loader(place, _session_facts(row))
+                    # The driver's default time-out of 30 seconds would kill long loads.
+                    result = cursor.bulkcopy_arrow(
+                        table, reader, timeout=0, column_mappings=mappings, table_lock=True, keep_nulls=True, batch_size=0
+                    )
+            except XminError:
+                raise
             except Exception as error:
                 cancel.check()
                 raise self.translate(error, "stage.load") from None
@@ -251,8 +272,6 @@ class MssqlEngine:
                 if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
                     raise
                 raise self.translate(error, "stage.load") from None
-            finally:
-                unregister()
         return int(result["rows_copied"])
 
     def wire_type(self, plan: ColumnPlan) -> pa.DataType | None:
@@ -290,7 +309,7 @@ class MssqlEngine:
     def _stage_names(self, session: Session) -> list[str]:
         rows = session.rows("stage.list", queries.LIST_STAGES, {"schema": self.namespace(STAGING).schema})
         pattern = re.compile(f"{STAGE_PREFIX}[0-9a-f]{{32}}_(rows|keys)")
-        return [row[0] for row in rows if pattern.fullmatch(row[0])]
+        return [row[0] for row in exactly_in(self.namespace(STAGING).schema, rows) if pattern.fullmatch(row[0])]
 
     # ---- spelling and errors ----------------------------------------------------------------------------------------------
     def advice(self, session: Session) -> list[str]:
@@ -332,6 +351,10 @@ def _interrupt(_: Any, cursor: Any) -> None:
         cursor.cancel()
 
 
+def _session_facts(row: Any) -> SessionFacts:
+    return SessionFacts(topology=str(row[0]), principal=str(row[1]), database=str(row[2]), session=str(row[3]))
+
+
 def _column(row: Any) -> ColumnFacts:
     kind = queries.type_text(row[2], row[3], row[4], row[5])
     return ColumnFacts(row[1], kind, bool(row[6]), row[7], bool(row[8]), bool(row[9]))
@@ -353,6 +376,8 @@ def _permissions(quote: Any, namespace: Namespace, table: str, privilege: str) -
         return [(f"{schema}.{quote(table)}", "OBJECT", privilege)]
     return [(database, "DATABASE", "CREATE TABLE"), (schema, "SCHEMA", "ALTER")] if privilege == "CREATE" else []
 
+
+_CHANGING = ("INSERT", "UPDATE", "DELETE", "ALTER", "CONTROL", "TAKE OWNERSHIP")
 
 _CODES: dict[int, str] = {
     1205: "conflict",

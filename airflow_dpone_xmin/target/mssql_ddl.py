@@ -48,10 +48,14 @@ class MssqlDdl:
 
     def immutable(self, namespace: Namespace, table: str) -> list[str]:
         """An INSTEAD OF trigger that throws; TRUNCATE bypasses triggers and is not granted."""
-        return [
+        return [self.immutable_text(namespace, table)]
+
+    def immutable_text(self, namespace: Namespace, table: str) -> str:
+        """``sys.sql_modules`` keeps the statement itself."""
+        return (
             f"CREATE TRIGGER {_q(namespace.schema)}.{_q(f'tr_{table}_immutable')} ON {self.qualified(namespace, table)}"
             " INSTEAD OF UPDATE, DELETE AS BEGIN THROW 50001, N'Rows of this table never change.', 1; END"
-        ]
+        )
 
     def computed_flag(self, namespace: Namespace, table: str) -> list[str]:
         """A persisted computed column."""

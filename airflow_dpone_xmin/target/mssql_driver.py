@@ -6,6 +6,7 @@ wheel. ``ConnectRetryCount=0`` and no pooling: a silent reconnect defeats every 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from airflow_dpone_xmin.contracts.errors import XminError
 
 ODBC_DRIVER = "ODBC Driver 18 for SQL Server"
 LOGIN_TIMEOUT_SECONDS = 10
+_LOGIN_TIMEOUT_ATTRIBUTE = 103
+"""``SQL_ATTR_LOGIN_TIMEOUT``."""
 _NOT_ODBC = frozenset({"driver", "login_timeout", "connect_timeout", "query_timeout", "timeout", "dpone_registry_entry"})
 _DECIDED = frozenset(
     {"addr", "address", "ansi", "autocommit", "connectretrycount", "database", "dsn", "host", "odbc_connect", "password", "port", "pwd",
@@ -44,9 +47,9 @@ def require_pyodbc() -> Any:
     return pyodbc
 
 
-def odbc_url(endpoint: Endpoint, *, database: str, multi_subnet_failover: bool) -> URL:
+def odbc_url(endpoint: Endpoint, *, database: str) -> URL:
     """The SQLAlchemy URL of one database; SQLAlchemy escapes every value."""
-    options = driver_options(endpoint, multi_subnet_failover=multi_subnet_failover)
+    options = driver_options(endpoint)
     if "Authentication" in options:
         # SQLAlchemy knows the lower-case spelling only, and adds Trusted_Connection to any other.
         options["authentication"] = options.pop("Authentication")
@@ -61,19 +64,18 @@ def odbc_url(endpoint: Endpoint, *, database: str, multi_subnet_failover: bool) 
     )
 
 
-def driver_options(endpoint: Endpoint, *, multi_subnet_failover: bool) -> dict[str, str]:
+def driver_options(endpoint: Endpoint) -> dict[str, str]:
     """The ODBC keywords of a connection's extra, passed through: encryption, certificates, authentication, application intent …
 
-    Address and login are fields of the connection, never of its extra. A JSON boolean is spelled as ODBC does.
-
-    :param multi_subnet_failover: of the signed registry entry; the extra may also ask for it.
+    Address and login are fields of the connection, never of its extra. A JSON boolean is spelled as ODBC does. The signed entry's
+    ``multi_subnet_failover`` wins over an extra that denies it.
     """
     options: dict[str, str] = {}
     for name, value in endpoint.extra.items():
         folded = str(name).lower()
         if folded not in _NOT_ODBC | _DECIDED and value is not None:
             options[_SPELLED.get(folded, str(name))] = ("Yes" if value else "No") if isinstance(value, bool) else str(value)
-    if multi_subnet_failover:
+    if endpoint.multi_subnet_failover:
         options["MultiSubnetFailover"] = "Yes"
     return options
 
@@ -121,23 +123,32 @@ def driver_name(endpoint: Endpoint) -> str:
 
 
 @contextmanager
-def bulk_connection(
-    endpoint: Endpoint, *, database: str, multi_subnet_failover: bool, translate: Callable[[BaseException, str], XminError]
-) -> Iterator[Any]:
-    """A connection of the bulk loader."""
+def bulk_session(endpoint: Endpoint, *, database: str, translate: Callable[[BaseException, str], XminError]) -> Iterator[Any]:
+    """The session that the bulk loader copies over: ``execute``, ``fetchone`` and ``bulkcopy_arrow`` of its cursors are on it.
+
+    ``mssql_python`` opens one per bulk copy by itself, where nobody could ask it who and where it is; so it is opened here, from the
+    parameters that the driver makes of a connection of its own.
+    """
+    import mssql_py_core
     import mssql_python
 
-    options = driver_options(endpoint, multi_subnet_failover=multi_subnet_failover)
+    options = driver_options(endpoint)
     server = f"{endpoint.host},{endpoint.port}" if endpoint.port else str(endpoint.host)
     identity = {"uid": endpoint.user, "pwd": endpoint.password} if endpoint.user else {}
+    limit = {_LOGIN_TIMEOUT_ATTRIBUTE: login_timeout(endpoint)}
     try:
-        connection = mssql_python.connect("", autocommit=True, server=server, database=database, **identity, **options)
+        connect = mssql_python.connect("", autocommit=True, server=server, database=database, attrs_before=limit, **identity, **options)
+        with contextlib.closing(connect) as made:
+            parameters = made.cursor()._build_pycore_context()
+        session = mssql_py_core.PyCoreConnection({**parameters, "connect_timeout": login_timeout(endpoint)})
+    except AttributeError as error:
+        raise XminError("mssql_transaction.driver_missing", f"This mssql-python cannot be asked for its session: {error.name}.") from None
     except Exception as error:
         raise translate(error, "connect") from None
     try:
-        yield connection
+        yield session
     finally:
-        connection.close()
+        session.close()
 
 
 def _platform_rank(path: Path) -> tuple[bool, str]:

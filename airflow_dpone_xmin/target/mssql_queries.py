@@ -37,15 +37,16 @@ AVAILABILITY_GROUPS = text(
 ).bindparams(bindparam("names", expanding=True))
 READ_COMMITTED_SNAPSHOT = text("SELECT is_read_committed_snapshot_on FROM sys.databases WHERE name = DB_NAME()")
 LIST_STAGES = text(
-    "SELECT t.name FROM sys.tables AS t JOIN sys.schemas AS s ON s.schema_id = t.schema_id"
+    "SELECT s.name, t.name FROM sys.tables AS t JOIN sys.schemas AS s ON s.schema_id = t.schema_id"
     " WHERE s.name = :schema AND t.name LIKE N'dpone[_]stg[_]%'"
 )
+SCHEMAS_LIKE = "SELECT s.name FROM {db}.sys.schemas AS s WHERE s.name = :schema OR LOWER(s.name) = LOWER(:schema) ORDER BY s.name"
 TABLES = (
-    "SELECT o.name, o.object_id FROM {db}.sys.objects AS o JOIN {db}.sys.schemas AS s ON s.schema_id = o.schema_id"
+    "SELECT s.name, o.name, o.object_id FROM {db}.sys.objects AS o JOIN {db}.sys.schemas AS s ON s.schema_id = o.schema_id"
     " WHERE s.name = :schema AND o.name IN :names AND o.type = 'U'"
 )
 CASE_VARIANTS = (
-    "SELECT o.name FROM {db}.sys.objects AS o JOIN {db}.sys.schemas AS s ON s.schema_id = o.schema_id WHERE s.name = :schema"
+    "SELECT s.name, o.name FROM {db}.sys.objects AS o JOIN {db}.sys.schemas AS s ON s.schema_id = o.schema_id WHERE s.name = :schema"
     " AND LOWER(o.name) = LOWER(:name) AND o.name COLLATE Latin1_General_100_BIN2 <> :name AND o.type IN ('U', 'V', 'SN') ORDER BY o.name"
 )
 COLUMNS = (
@@ -62,10 +63,11 @@ INDEXES = (
 )
 OTHERS = (
     "SELECT x.parent_object_id, CASE RTRIM(x.type) WHEN 'TR' THEN 'trigger' WHEN 'F' THEN 'foreign_key' ELSE 'check' END,"
-    " x.name + CASE WHEN t.is_disabled = 1 THEN N' (disabled)' ELSE N'' END"
+    " x.name + CASE WHEN t.is_disabled = 1 THEN N' (disabled)' ELSE N'' END, m.definition"
     " FROM {db}.sys.objects AS x LEFT JOIN {db}.sys.triggers AS t ON t.object_id = x.object_id"
+    " LEFT JOIN {db}.sys.sql_modules AS m ON m.object_id = t.object_id"
     " WHERE x.parent_object_id IN :oids AND x.type IN ('TR', 'F', 'C')"
-    " UNION ALL SELECT f.referenced_object_id, 'foreign_key', f.name FROM {db}.sys.foreign_keys AS f"
+    " UNION ALL SELECT f.referenced_object_id, 'foreign_key', f.name, NULL FROM {db}.sys.foreign_keys AS f"
     " WHERE f.referenced_object_id IN :oids AND f.parent_object_id <> f.referenced_object_id"
 )
 
@@ -80,12 +82,13 @@ def of_objects(query: str, database: str) -> TextClause:
     return text(query.format(db=database)).bindparams(bindparam("oids", expanding=True))
 
 
-def lacking_permissions(rights: Sequence[tuple[str, str, str]]) -> Select[Any]:
-    """Those of (securable, class, permission) that the login does not have."""
+def permissions(rights: Sequence[tuple[str, str, str]], *, held: bool) -> Select[Any]:
+    """Those of (securable, class, permission) that the login has, or does not have."""
     columns = (column("securable", String), column("class", String), column("permission", String))
     wanted = values(*columns, name="wanted").data(list(rights))
     granted = func.HAS_PERMS_BY_NAME(wanted.c.securable, wanted.c["class"], wanted.c.permission)
-    return select(wanted.c.securable, wanted.c.permission).where(func.COALESCE(granted, 0) != 1)
+    known = func.COALESCE(granted, 0)
+    return select(wanted.c.securable, wanted.c.permission).where(known == 1 if held else known != 1)
 
 
 def type_text(name: str, max_length: int, precision: int, scale: int) -> str:

@@ -25,8 +25,9 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import postgres_queries as queries
 from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  (registers them)
+from airflow_dpone_xmin.target.authority import verify_loader
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role
-from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble
+from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble, exactly_in
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, namespace_of
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
@@ -142,15 +143,7 @@ class PostgresEngine:
     # ---- observation ------------------------------------------------------------------------------------------------------
     def session_facts(self, session: Session) -> SessionFacts:
         """System identifier, user, database, backend."""
-        row = session.first(
-            "session.facts",
-            text(
-                "SELECT (SELECT system_identifier::text FROM pg_control_system()), current_user || '/' || session_user,"
-                " current_database(), pg_backend_pid()::text"
-            ),
-        )
-        assert row is not None
-        return SessionFacts(topology=row[0], principal=row[1], database=row[2], session=row[3])
+        return SessionFacts(*session.first("session.facts", text(queries.SESSION_FACTS)))
 
     def observe_database(self, session: Session, name: str) -> ObservedDatabase | None:
         """Database OID, the owner's token row, and uuid5 of system identifier and OID."""
@@ -175,7 +168,8 @@ class PostgresEngine:
 
     def describe(self, session: Session, namespace: Namespace, names: Sequence[str]) -> dict[str, TableFacts]:
         """Columns, indexes, triggers and constraints from the system catalogs."""
-        tables = session.rows("describe.tables", queries.TABLES, {"schema": namespace.schema, "names": list(names)})
+        asked = {"schema": namespace.schema, "names": list(names)}
+        tables = exactly_in(namespace.schema, session.rows("describe.tables", queries.TABLES, asked))
         by = {"oids": [row[1] for row in tables]}
         return assemble(
             [(row[0], row[1]) for row in tables],
@@ -184,13 +178,17 @@ class PostgresEngine:
                 (row[0], IndexFacts(row[1], row[2], row[3], tuple(row[4]), row[5]))
                 for row in session.rows("describe.indexes", queries.INDEXES, by)
             ],
-            others=[(row[0], row[1], row[2]) for row in session.rows("describe.others", queries.OTHERS, by)],
+            others=[tuple(row) for row in session.rows("describe.others", queries.OTHERS, by)],
         )
 
     def case_variants(self, session: Session, table: TableName) -> list[str]:
         """Relations of any kind."""
         names = session.rows("describe.variants", queries.CASE_VARIANTS, {"schema": table.namespace.schema, "name": table.name})
         return [row[0] for row in names]
+
+    def schemas_like(self, session: Session, namespace: Namespace) -> list[str]:
+        """By case alone: names are compared by bytes here."""
+        return [row[0] for row in session.rows("describe.schemas", queries.SCHEMAS_LIKE, {"schema": namespace.schema})]
 
     def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:
         """Ask ``has_table_privilege`` and ``has_schema_privilege``, each once for all."""
@@ -200,8 +198,17 @@ class PostgresEngine:
             logical, _, table = name.partition(".")
             schema = self.namespace(logical).schema
             (tables if table else schemas).extend((schema, table, privilege) for privilege in privileges)
-        missing = [f"{row[2]} on {row[0]}.{row[1]}" for row in _lacking(session, queries.TABLE_GRANTS, tables)]
-        return missing + [f"{row[2]} on schema {row[0]}" for row in _lacking(session, queries.SCHEMA_GRANTS, schemas)]
+        missing = [f"{row[2]} on {row[0]}.{row[1]}" for row in _asked(session, "grants.check", queries.TABLE_GRANTS, tables)]
+        return missing + [f"{row[2]} on schema {row[0]}" for row in _asked(session, "grants.check", queries.SCHEMA_GRANTS, schemas)]
+
+    def surplus_grants(self, session: Session, allowed: Mapping[str, Sequence[str]]) -> list[str]:
+        """Rights on any column count; so does a trigger of one's own, and membership in the owner's role."""
+        rights: list[tuple[str, str, str]] = []
+        for name, privileges in allowed.items():
+            logical, _, table = name.partition(".")
+            changing = ("INSERT", "UPDATE", "DELETE", "TRUNCATE", "TRIGGER", "OWNERSHIP")
+            rights += [(self.namespace(logical).schema, table, right) for right in changing if right not in privileges]
+        return [f"{row[2]} on {row[0]}.{row[1]}" for row in _asked(session, "grants.surplus", queries.SURPLUS_GRANTS, rights)]
 
     def may_alter(self, session: Session, table: TableName) -> bool:
         """Membership in the owner's role: PostgreSQL has no other right to ALTER a table."""
@@ -221,7 +228,7 @@ class PostgresEngine:
         stage.table._prefixes = ["UNLOGGED"]
         session.execute("stage.create", CreateTable(stage.table))
 
-    def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, cancel: Cancellation) -> int:
+    def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, place: SessionFacts, cancel: Cancellation) -> int:
         """COPY from Arrow over a connection of its own."""
         from adbc_driver_postgresql import dbapi
 
@@ -230,6 +237,8 @@ class PostgresEngine:
             with observe("stage.load"), dbapi.connect(uri) as connection, connection.cursor() as cursor:
                 unregister = cancel.on_cancel(cursor.adbc_cancel)
                 try:
+                    cursor.execute(queries.SESSION_FACTS)
+                    verify_loader(place, SessionFacts(*cursor.fetchone()))
                     count = cursor.adbc_ingest(stage.table.name, reader, mode="append", db_schema_name=self.namespace(STAGING).schema)
                     connection.commit()
                 finally:
@@ -348,6 +357,6 @@ def _advisory_key(resource: str) -> int:
     return int.from_bytes(hashlib.sha256(resource.encode()).digest()[:8], "big", signed=True)
 
 
-def _lacking(session: Session, query: Any, wanted: Sequence[tuple[str, str, str]]) -> list[Any]:
-    schemas, tables, privileges = (list(part) for part in zip(*wanted, strict=True)) if wanted else ([], [], [])
-    return session.rows("grants.check", query, {"schemas": schemas, "tables": tables, "privileges": privileges})
+def _asked(session: Session, label: str, query: Any, rights: Sequence[tuple[str, str, str]]) -> list[Any]:
+    schemas, tables, privileges = (list(part) for part in zip(*rights, strict=True)) if rights else ([], [], [])
+    return session.rows(label, query, {"schemas": schemas, "tables": tables, "privileges": privileges})

@@ -10,6 +10,8 @@ from psycopg import sql
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, Namespace, TableName
 from airflow_dpone_xmin.target.facts import ColumnFacts
 
+_REFUSE_CHANGE = " BEGIN RAISE EXCEPTION 'rows of this table never change' USING ERRCODE = 'restrict_violation'; END "
+
 
 def _spell(template: str, **parts: sql.Composable) -> str:
     return sql.SQL(template).format(**parts).as_string(None)  # type: ignore[arg-type]
@@ -47,15 +49,18 @@ class PostgresDdl:
     def immutable(self, namespace: Namespace, table: str) -> list[str]:
         """A BEFORE trigger; TRUNCATE is covered too, and not granted anyway."""
         function = sql.Identifier(namespace.schema, "dpone_refuse_change")
-        create = (
-            "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " RAISE EXCEPTION 'rows of this table never change' USING ERRCODE = 'restrict_violation'; END $$"
-        )
+        create = f"CREATE OR REPLACE FUNCTION {{function}}() RETURNS trigger LANGUAGE plpgsql AS $${_REFUSE_CHANGE}$$"
         trigger = "CREATE TRIGGER {name} BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
         return [
             _spell(create, function=function),
             _spell(trigger, name=sql.Identifier(f"tr_{table}_immutable"), table=self._table(namespace, table), function=function),
         ]
+
+    def immutable_text(self, namespace: Namespace, table: str) -> str:
+        """As ``pg_get_triggerdef`` spells it, with language and source of the function."""
+        trigger = "CREATE TRIGGER {name} BEFORE DELETE OR UPDATE OR TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
+        name, function = sql.Identifier(f"tr_{table}_immutable"[:63]), sql.Identifier(namespace.schema, "dpone_refuse_change")
+        return f"{_spell(trigger, name=name, table=self._table(namespace, table), function=function)} plpgsql {_REFUSE_CHANGE}"
 
     def computed_flag(self, namespace: Namespace, table: str) -> list[str]:
         """A stored generated column."""

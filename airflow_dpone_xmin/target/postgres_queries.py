@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
+SCHEMAS_LIKE = text("SELECT nspname FROM pg_namespace WHERE lower(nspname) = lower(:schema) ORDER BY nspname")
 TABLES = text(
-    "SELECT c.relname, c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    "SELECT n.nspname, c.relname, c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = :schema AND c.relname = ANY(:names) AND c.relkind = 'r'"
 )
 CASE_VARIANTS = text(
@@ -24,11 +25,12 @@ INDEXES = text(
     " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = ANY(CAST(:oids AS oid[])) ORDER BY c.relname"
 )
 OTHERS = text(
-    "SELECT tgrelid::bigint, 'trigger', tgname || CASE WHEN tgenabled IN ('D', 'R') THEN ' (disabled)' ELSE '' END"
-    " FROM pg_trigger WHERE tgrelid = ANY(CAST(:oids AS oid[])) AND NOT tgisinternal"
-    " UNION ALL SELECT conrelid::bigint, CASE contype WHEN 'f' THEN 'foreign_key' ELSE 'check' END, conname FROM pg_constraint"
+    "SELECT tgrelid::bigint, 'trigger', tgname || CASE WHEN tgenabled IN ('D', 'R') THEN ' (disabled)' ELSE '' END,"
+    " pg_get_triggerdef(t.oid) || ' ' || l.lanname || ' ' || p.prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid"
+    " JOIN pg_language l ON l.oid = p.prolang WHERE tgrelid = ANY(CAST(:oids AS oid[])) AND NOT tgisinternal"
+    " UNION ALL SELECT conrelid::bigint, CASE contype WHEN 'f' THEN 'foreign_key' ELSE 'check' END, conname, NULL FROM pg_constraint"
     " WHERE conrelid = ANY(CAST(:oids AS oid[])) AND contype IN ('f', 'c')"
-    " UNION ALL SELECT confrelid::bigint, 'foreign_key', conname FROM pg_constraint"
+    " UNION ALL SELECT confrelid::bigint, 'foreign_key', conname, NULL FROM pg_constraint"
     " WHERE confrelid = ANY(CAST(:oids AS oid[])) AND contype = 'f' AND conrelid <> confrelid"
 )
 TABLE_GRANTS = text(
@@ -39,9 +41,19 @@ SCHEMA_GRANTS = text(
     "SELECT s, t, p FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[])) AS w(s, t, p)"
     " WHERE NOT coalesce(has_schema_privilege((SELECT oid FROM pg_namespace WHERE nspname = s), p), false)"
 )
+SURPLUS_GRANTS = text(
+    "SELECT s, t, p FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[])) AS w(s, t, p)"
+    " JOIN pg_class c ON c.oid = to_regclass(quote_ident(s) || '.' || quote_ident(t)) WHERE CASE WHEN p = 'OWNERSHIP'"
+    " THEN pg_has_role(c.relowner, 'MEMBER') WHEN p IN ('INSERT', 'UPDATE') THEN has_any_column_privilege(c.oid, p)"
+    " ELSE has_table_privilege(c.oid, p) END ORDER BY s, t, p"
+)
 MAY_ALTER = text(
     "SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = :schema AND c.relname = :name"
+)
+SESSION_FACTS = (
+    "SELECT (SELECT system_identifier::text FROM pg_control_system()), current_user || '/' || session_user, current_database()::text,"
+    " pg_backend_pid()::text"
 )
 OBSERVE_DATABASE = (
     "SELECT d.datname, d.oid::bigint, {token}, d.datallowconn, has_database_privilege(d.oid, 'CONNECT'),"

@@ -6,6 +6,7 @@ target's own modules.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from sqlalchemy import Table, UniqueConstraint, select
@@ -13,11 +14,12 @@ from sqlalchemy import Table, UniqueConstraint, select
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import TableName
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, COMPONENT, UPGRADABLE_FROM, Catalog
+from airflow_dpone_xmin.target.connect import ddl_dialect
 from airflow_dpone_xmin.target.ddl import type_text
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.facts import IndexFacts, TableFacts
+from airflow_dpone_xmin.target.facts import IndexFacts, TableFacts, plain_predicate
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.sql import STATE, TARGET_DBO
+from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO
 
 Live = Mapping[str, Mapping[str, TableFacts]]
 """Logical schema → table → facts."""
@@ -28,13 +30,30 @@ _LEGACY_COLUMNS = frozenset({"source_schema", "source_table", "last_xmin"})
 def require_catalog(engine: Engine, session: Session, catalog: Catalog) -> None:
     """The live catalog is exactly *catalog*, of this version, and nothing older or foreign stands in its place.
 
-    :raises XminError: ``DPONE_LEGACY_STATE``, ``mssql_transaction.catalog_foreign``, ``mssql_transaction.catalog_mismatch`` with every
-        difference.
+    :raises XminError: ``mssql_transaction.schema_ambiguous``, ``DPONE_LEGACY_STATE``, ``mssql_transaction.catalog_foreign``,
+        ``mssql_transaction.catalog_mismatch`` with every difference.
     """
+    require_schemas(engine, session)
     live = live_catalog(engine, session, catalog)
     refuse_legacy(catalog, live)
     refuse_foreign(catalog, live, version=installed_version(session, catalog, live))
     require_exact(engine, catalog, live)
+
+
+def require_schemas(engine: Engine, session: Session) -> None:
+    """The schemas of target, staging and state are spelled in the live catalog as they are here, and nothing answers to their names too.
+
+    A missing one is told by what is missing in it.
+
+    :raises XminError: ``mssql_transaction.schema_ambiguous`` with every difference.
+    """
+    differences = []
+    for role in (TARGET, TARGET_DBO, STAGING, STATE):
+        namespace = engine.namespace(role)
+        others = [name for name in engine.schemas_like(session, namespace) if name != namespace.schema]
+        differences += [f"{role}: {namespace.database} has a schema {name} beside or instead of {namespace.schema}" for name in others]
+    if differences:
+        raise XminError("mssql_transaction.schema_ambiguous", f"{differences[0]}.", details={"differences": differences})
 
 
 def require_exact(engine: Engine, catalog: Catalog, live: Live) -> None:
@@ -112,8 +131,11 @@ def catalog_differences(engine: Engine, catalog: Catalog, live: Live) -> Iterato
         if facts is None:
             yield f"{name.display}: the table is missing or invisible"
             continue
-        wanted = {f"tr_{table.name}_immutable"[: engine.dialect.max_identifier_length]} if table in catalog.immutable else set()
-        for text in (*_columns(engine, table, facts), *_indexes(table, facts), *_triggers(wanted, facts)):
+        wanted = {}
+        if table in catalog.immutable:
+            trigger = f"tr_{table.name}_immutable"[: engine.dialect.max_identifier_length]
+            wanted[trigger] = ddl_dialect(engine.layout).immutable_text(name.namespace, table.name)
+        for text in (*_columns(engine, table, facts), *_indexes(engine, table, facts), *_triggers(wanted, facts)):
             yield f"{name.display}: {text}"
 
 
@@ -131,10 +153,10 @@ def _columns(engine: Engine, table: Table, facts: TableFacts) -> Iterator[str]:
             yield f"column {live.name} is not of this version"
 
 
-def _indexes(table: Table, facts: TableFacts) -> Iterator[str]:
+def _indexes(engine: Engine, table: Table, facts: TableFacts) -> Iterator[str]:
     """Every key that a guarantee rests on is there, and no other that could refuse a row."""
     unclaimed = [index for index in facts.indexes if index.unique]
-    for what, columns, matches in _wanted_keys(table):
+    for what, columns, matches in _wanted_keys(engine, table):
         found = next((index for index in unclaimed if matches(index) and index.columns == columns), None)
         if found is None:
             yield f"the {what} ({', '.join(columns)}) is missing"
@@ -144,18 +166,32 @@ def _indexes(table: Table, facts: TableFacts) -> Iterator[str]:
         yield f"unique index {index.name} is not of this version"
 
 
-def _wanted_keys(table: Table) -> Iterator[tuple[str, tuple[str, ...], Callable[[IndexFacts], bool]]]:
+def _wanted_keys(engine: Engine, table: Table) -> Iterator[tuple[str, tuple[str, ...], Callable[[IndexFacts], bool]]]:
     yield "primary key", tuple(column.name for column in table.primary_key.columns), lambda index: index.primary
     for constraint in sorted((c for c in table.constraints if isinstance(c, UniqueConstraint)), key=lambda c: str(c.name)):
         yield "unique constraint", tuple(column.name for column in constraint.columns), lambda index: index.filter is None
     for index in table.indexes:
-        yield "unique filtered index", tuple(column.name for column in index.columns), lambda live: live.filter is not None
+        where = plain_predicate(str(index.dialect_options[engine.dialect.name]["where"].compile(dialect=engine.dialect)))
+        # Engines qualify a column of the predicate or not; a filter on anything else is another guarantee.
+        yield "unique filtered index", tuple(column.name for column in index.columns), _filtered(where.rpartition(".")[2])
 
 
-def _triggers(wanted: set[str], facts: TableFacts) -> Iterator[str]:
+def _filtered(where: str) -> Callable[[IndexFacts], bool]:
+    return lambda live: live.filter is not None and plain_predicate(live.filter) == where
+
+
+def _plain(definition: str | None) -> str:
+    """Without white space, which scripts may change, and double quotes, which PostgreSQL writes only where they are needed."""
+    return re.sub(r'[\s"]', "", definition or "")
+
+
+def _triggers(wanted: Mapping[str, str], facts: TableFacts) -> Iterator[str]:
     live = set(facts.triggers)
     disabled = {f"{name} (disabled)" for name in wanted}
-    for name in sorted(wanted - live):
-        yield f"the immutability trigger is {'disabled' if f'{name} (disabled)' in live else 'missing'}"
-    for name in sorted(live - wanted - disabled):
+    for name, text in sorted(wanted.items()):
+        if name not in live:
+            yield f"the immutability trigger is {'disabled' if f'{name} (disabled)' in live else 'missing'}"
+        elif _plain(facts.trigger_texts[name]) != _plain(text):
+            yield f"the immutability trigger {name} is defined otherwise, or its definition cannot be read"
+    for name in sorted(live - set(wanted) - disabled):
         yield f"trigger {name} is not of this version"

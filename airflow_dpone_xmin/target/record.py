@@ -65,7 +65,7 @@ def record_of(work: Work) -> Record:
         scope_hash=work.scope_hash,
         schema_hash=work.schema_hash,
         target_authority_digest=work.target_authority_digest,
-        registry_serial=work.registry_serial,
+        registry_serial=work.route.registry_serial,
         position=work.position,
         source=envelope.source,
         snapshot=envelope.snapshot,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from sqlalchemy import MetaData, Table, literal_column, select
@@ -15,7 +14,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Route, TableName
 from airflow_dpone_xmin.target.ddl import type_text
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.facts import TableFacts
+from airflow_dpone_xmin.target.facts import TableFacts, plain_predicate
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import TARGET
 from airflow_dpone_xmin.target.tables import target_table
@@ -133,7 +132,7 @@ def _follows_marker(filter_text: str | None, mode: DeleteMode) -> bool:
         return False
     if not mode.soft:
         return True
-    plain = re.sub(r'[\s()"\[\]]', "", filter_text.lower())
+    plain = plain_predicate(filter_text)
     marks = [f"{DELETED_AT}isnull"] if mode.has_timestamp else []
     marks += [f"not{IS_DELETED}", f"{IS_DELETED}=0", f"{IS_DELETED}=false"] if mode.has_flag else []
     return any(mark in plain for mark in marks) and " or " not in filter_text.lower()

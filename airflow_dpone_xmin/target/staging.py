@@ -22,6 +22,7 @@ from airflow_dpone_xmin.contracts.envelope import Artifact, Envelope
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
 from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.facts import SessionFacts
 from airflow_dpone_xmin.target.fingerprint import Fingerprints
 from airflow_dpone_xmin.target.lease import StagingLease
 from airflow_dpone_xmin.target.session import Session
@@ -113,7 +114,7 @@ def _load(
     with lease.around():
         engine.create_stage(session, stage)
     with lease.around():
-        count = _bulk_load(engine, artifact, stage, seen, cancel=cancel)
+        count = _bulk_load(engine, artifact, stage, seen, place=lease.place, cancel=cancel)
     if seen.rows != artifact.rows or count not in (-1, artifact.rows):
         raise XminError(
             "staging.proof_failed",
@@ -130,10 +131,10 @@ def _load(
     return stage
 
 
-def _bulk_load(engine: Engine, artifact: Artifact, stage: Stage, seen: Fingerprints, *, cancel: Cancellation) -> int:
+def _bulk_load(engine: Engine, artifact: Artifact, stage: Stage, seen: Fingerprints, *, place: SessionFacts, cancel: Cancellation) -> int:
     stream = ArtifactStream(artifact)
     try:
-        count = engine.bulk_load(stage, _wired(engine, stream, stage, seen, cancel=cancel), cancel=cancel)
+        count = engine.bulk_load(stage, _wired(engine, stream, stage, seen, cancel=cancel), place=place, cancel=cancel)
     except XminError:
         # A loader reports the producer's failure as its own; the producer's is the cause.
         if stream.failure is not None:

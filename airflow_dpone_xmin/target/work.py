@@ -46,7 +46,6 @@ class Work:
     envelope: Envelope
     staged: Staged
     target_authority_digest: bytes
-    registry_serial: int
     repair: RepairSelection | None = None
 
     @property

@@ -43,7 +43,7 @@ def stopped(cli: Cli, worlds: Setup, embedded_only: None, tmp_path: Path, monkey
     world.source.run("DELETE FROM orders WHERE id <= 5")
     mapped = Invocation(process=world.process, run_id="stopped", map_index=3)
     with pytest.raises(XminError, match=r"guard\.deletes_exceeded"):
-        reconcile(world.route(), mapped, endpoints=world.endpoints, registry_serial=world.serial)
+        reconcile(world.route(), mapped, endpoints=world.endpoints)
     return world
 
 

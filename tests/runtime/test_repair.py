@@ -147,9 +147,7 @@ def test_a_dry_run_shows_the_stop_and_the_approved_run_without_changing_anything
 
     def look(repair: RepairSelection | None) -> Any:
         before = everything(stopped)
-        seen = dry_run(
-            stopped.route(), Invocation(stopped.process, "look"), endpoints=stopped.endpoints, registry_serial=stopped.serial, repair=repair
-        )
+        seen = dry_run(stopped.route(), Invocation(stopped.process, "look"), endpoints=stopped.endpoints, repair=repair)
         assert everything(stopped) == before
         assert stopped.staged() == []
         assert (seen.classification.missing, seen.classification.matched) == (5, 15)

@@ -110,7 +110,7 @@ def test_the_same_run_id_of_another_process_or_partition_is_another_invocation(w
 
     world.run("r1")
     route = world.route()
-    outcome = reconcile(route, Invocation(route.process, "r1", 3), endpoints=world.endpoints, registry_serial=1)
+    outcome = reconcile(route, Invocation(route.process, "r1", 3), endpoints=world.endpoints)
     assert outcome.status == "committed"
     assert outcome.receipt.new_revision == 2
 

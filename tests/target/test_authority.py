@@ -170,7 +170,8 @@ def test_a_replica_list_on_a_real_server(world: World) -> None:
 def test_a_case_only_alias_of_a_database(world: World) -> None:
     """The manifest may spell the database in another ASCII case; signed and live spelling decide, and must be one."""
     database = world.target.layout(world.table).target.namespace.database
-    world.manifest_over = {"sink": {"table": {"database": database.upper()}}, "state": {"database": database.title()}}
+    state = world.target.layout(world.table).state.database
+    world.manifest_over = {"sink": {"table": {"database": database.upper()}}, "state": {"database": state.title()}}
     assert world.route().layout.target.namespace.database == database
     assert world.run().status == "committed"
 
@@ -379,8 +380,8 @@ def test_rotation_of_the_source_authority(world: World) -> None:
     assert world.run().receipt.payload_reason == "delta"
 
 
-def signed_route(**pins: Any) -> Any:
-    """A route whose three databases are one signed DWH."""
+def signed_documents(**pins: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Registry and manifest of a route whose three databases are one signed DWH."""
     authority = pins or {"database_id": 7, "create_token": "t", "database_guid": str(uuid.UUID(int=1))}
     principal = {"canonical_name": "r", "oid": 10}
     source = {
@@ -391,25 +392,27 @@ def signed_route(**pins: Any) -> Any:
         "principals": {"effective": principal, "session": principal},
         "relations": {"public.orders": {"schema": "public", "relation": "orders", "namespace_oid": 2200, "relation_oid": 16384}},
     }
-    registry = RegistryDocument.model_validate(
-        {
-            "kind": "dpone.registry.v1",
-            "environment": "test",
-            "serial": 1,
-            "not_before": "2020-01-01T00:00:00Z",
-            "not_after": "2100-01-01T00:00:00Z",
-            "connections": {
-                "src": {"type": "postgres", "connection": {"database": "shop", "postgres_source_authority": source}},
-                "dwh": {"type": "mssql", "connection": {"database": "DWH", "database_authorities": {"DWH": authority}}},
-            },
-        }
-    )
-    manifest = parse_manifest(
-        {
-            "name": "orders",
-            "source": {"connection_id": "src", "table": {"name": "orders"}},
-            "sink": {"type": "mssql", "connection_id": "dwh", "strategy": {"unique_key": "id"}},
-            "state": {"type": "mssql"},
-        }
-    )
-    return select_route(resolve_routes(manifest, registry), None)
+    registry: dict[str, Any] = {
+        "kind": "dpone.registry.v1",
+        "environment": "test",
+        "serial": 1,
+        "not_before": "2020-01-01T00:00:00Z",
+        "not_after": "2100-01-01T00:00:00Z",
+        "connections": {
+            "src": {"type": "postgres", "connection": {"database": "shop", "postgres_source_authority": source}},
+            "dwh": {"type": "mssql", "connection": {"database": "DWH", "database_authorities": {"DWH": authority}}},
+        },
+    }
+    manifest: dict[str, Any] = {
+        "name": "orders",
+        "source": {"connection_id": "src", "table": {"name": "orders"}},
+        "sink": {"type": "mssql", "connection_id": "dwh", "strategy": {"unique_key": "id"}},
+        "state": {"type": "mssql"},
+    }
+    return registry, manifest
+
+
+def signed_route(**pins: Any) -> Any:
+    """The route of :func:`signed_documents`."""
+    registry, manifest = signed_documents(**pins)
+    return select_route(resolve_routes(parse_manifest(manifest), RegistryDocument.model_validate(registry)), None)

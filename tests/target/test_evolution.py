@@ -184,7 +184,7 @@ def test_disabled_or_dry_it_is_only_rendered(world: World) -> None:
     world.source.run("ALTER TABLE orders ADD COLUMN note text")
     before, route = types(world), world.route()
     with pytest.raises(XminError) as caught:
-        dry_run(route, Invocation(route.process, "dry"), endpoints=world.endpoints, registry_serial=world.serial)
+        dry_run(route, Invocation(route.process, "dry"), endpoints=world.endpoints)
     assert caught.value.code == "DPONE_SCHEMA_EVOLUTION_REQUIRED"
     world.manifest_over = {"schema_evolution": {"enabled": False}}
     with pytest.raises(XminError) as caught:

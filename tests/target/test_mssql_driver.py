@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
+from airflow_dpone_xmin.contracts.manifest import parse_manifest
 from airflow_dpone_xmin.target import mssql_driver
 from airflow_dpone_xmin.target.mssql_driver import driver_options, odbc_url
 
@@ -16,9 +20,9 @@ def endpoint(user: str | None = "app", password: str | None = "p;w}d", **extra: 
     return Endpoint("dwh", "listener", 1433, "other", user, password, {"driver": "ODBC Driver 18 for SQL Server", **extra})
 
 
-def connected(found: Endpoint, *, multi_subnet_failover: bool = False) -> list[str]:
+def connected(found: Endpoint) -> list[str]:
     """The keywords of the ODBC connection string, as SQLAlchemy writes it."""
-    url = odbc_url(found, database="DWH", multi_subnet_failover=multi_subnet_failover)
+    url = odbc_url(found, database="DWH")
     (text,), options = MSDialect_pyodbc().create_connect_args(url)
     assert options == {}
     return str(text).split(";")
@@ -66,7 +70,7 @@ def test_without_a_login_the_system_account_is_used() -> None:
 
 def test_the_registry_may_ask_for_multi_subnet_failover() -> None:
     for extra in ({}, {"MultiSubnetFailover": "No"}, {"multisubnetfailover": False}):
-        parts = connected(endpoint(**extra), multi_subnet_failover=True)
+        parts = connected(replace(endpoint(**extra), multi_subnet_failover=True))
         assert [part for part in parts if part.lower().startswith("multisubnet")] == ["MultiSubnetFailover=Yes"]
 
 
@@ -79,20 +83,62 @@ def test_an_extra_cannot_redirect_the_login_or_bring_silent_reconnects_back(name
 
 
 def test_the_bulk_loader_gets_the_same_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = endpoint(Encrypt=True, login_timeout=3, dpone_registry_entry="dwh", Server="elsewhere")
-    assert driver_options(found, multi_subnet_failover=True) == {"Encrypt": "Yes", "MultiSubnetFailover": "Yes"}
+    found = replace(endpoint(Encrypt=True, login_timeout=3, dpone_registry_entry="dwh", Server="elsewhere"), multi_subnet_failover=True)
+    assert driver_options(found) == {"Encrypt": "Yes", "MultiSubnetFailover": "Yes"}
     seen: dict[str, Any] = {}
+    opened: list[dict[str, Any]] = []
 
-    class Connection:
+    class Driver:
+        def cursor(self) -> Driver:
+            return self
+
+        def _build_pycore_context(self) -> dict[str, Any]:
+            return {"server": "as the driver has it", "connect_timeout": 99}
+
         def close(self) -> None: ...
 
-    monkeypatch.setattr("mssql_python.connect", lambda text, **options: seen.update(options) or Connection())
-    with mssql_driver.bulk_connection(found, database="STAGE", multi_subnet_failover=True, translate=lambda *_: pytest.fail("translated")):
+    monkeypatch.setattr("mssql_python.connect", lambda text, **options: seen.update(options) or Driver())
+    monkeypatch.setattr("mssql_py_core.PyCoreConnection", lambda parameters: opened.append(parameters) or Driver())
+    with mssql_driver.bulk_session(found, database="STAGE", translate=lambda *_: pytest.fail("translated")):
         pass
     assert seen == {
         "autocommit": True, "server": "listener,1433", "database": "STAGE", "uid": "app", "pwd": "p;w}d", "Encrypt": "Yes",
-        "MultiSubnetFailover": "Yes",
+        "MultiSubnetFailover": "Yes", "attrs_before": {103: 3},
     }  # fmt: skip
+    assert opened == [{"server": "as the driver has it", "connect_timeout": 3}]
+
+
+def test_each_entry_has_its_own_options() -> None:
+    """The state entry's ``multi_subnet_failover`` is its own, and so are its connection's options; staging belongs to the sink's."""
+    from airflow_dpone_xmin.contracts.registry import RegistryDocument
+    from airflow_dpone_xmin.policy.route import resolve_routes, select_route
+    from airflow_dpone_xmin.runtime.engines import engine_of
+    from tests.target.test_authority import signed_documents
+
+    asked: list[tuple[str, str]] = []
+
+    def endpoints(entry: str, *, conn_id: str) -> Endpoint:
+        asked.append((entry, conn_id))
+        extra = {"driver": "ODBC Driver 18 for SQL Server", "Encrypt": "No" if entry == "gov" else "Yes"}
+        return Endpoint(entry, f"{entry}-host", 1433, None, "app", extra=extra)
+
+    def options(*, sink: bool, state: bool, owner: str | None = None) -> dict[str, Any]:
+        registry, manifest = signed_documents()
+        for entry, wanted in (("dwh", sink), ("gov", state)):
+            registry["connections"].setdefault(entry, copy.deepcopy(registry["connections"]["dwh"]))
+            registry["connections"][entry]["connection"]["multi_subnet_failover"] = wanted
+        manifest["state"]["connection_id"] = "gov"
+        route = select_route(resolve_routes(parse_manifest(manifest), RegistryDocument.model_validate(registry)), None)
+        engine = engine_of(route, endpoints, owner=owner)
+        urls = {role: engine._pool(role).url for role in ("target", "staging", "state")}  # type: ignore[attr-defined]
+        return {role: (url.host, url.query.get("MultiSubnetFailover", "No"), url.query["Encrypt"]) for role, url in urls.items()}
+
+    for sink, state in itertools.product((False, True), repeat=2):
+        ours, theirs = ("dwh-host", "Yes" if sink else "No", "Yes"), ("gov-host", "Yes" if state else "No", "No")
+        assert options(sink=sink, state=state) == {"target": ours, "staging": ours, "state": theirs}
+    owned = options(sink=False, state=True, owner="dba")
+    assert owned == {"target": ("dba-host", "No", "Yes"), "staging": ("dba-host", "No", "Yes"), "state": ("dba-host", "Yes", "Yes")}
+    assert asked[-2:] == [("dba", "dba")] * 2
 
 
 def test_a_login_waits_ten_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
