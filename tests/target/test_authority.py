@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import itertools
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +19,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.policy.route import resolve_routes, select_route
 from airflow_dpone_xmin.runtime.check import check_connections
+from airflow_dpone_xmin.runtime.inspect import state_document
 from airflow_dpone_xmin.target.authority import ROLES, VerifiedDatabases, observe_pins, verify_database, verify_session_pair
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.facts import ObservedDatabase, SessionFacts
@@ -75,6 +79,50 @@ def test_each_pin(world: World, pin: str) -> None:
     wrong = [f for f in check_connections(world.route(), endpoints=world.endpoints).findings if f.ok is False and f.subject == pin]
     assert {f.area for f in wrong} >= {"target"}
     assert {f.expected for f in wrong} == {str(PINS[pin])}
+
+
+def without(route: Any, role: str, pin: str) -> Any:
+    """The route, one pin of one role signed otherwise: on the embedded engine the three databases are one, their roles are not."""
+    authority = getattr(route.authorities, role).model_copy(update={pin: uuid.UUID(int=7) if pin == "database_guid" else PINS[pin]})
+    return replace(route, authorities=replace(route.authorities, **{role: authority}))
+
+
+@pytest.mark.parametrize("pin", PINS)
+@pytest.mark.parametrize("role", ROLES)
+def test_each_pin_of_each_role(world: World, role: str, pin: str) -> None:
+    """Role by role and field by field: its own code, before any source I/O; check names that pin of that role and no other."""
+    route, code = without(world.route(), role, pin), f"mssql_transaction.{role}_database_authority_mismatch"
+    error = refused(world, code, route=route)
+    assert (error.details["role"], error.details["pin"], error.details["expected"]) == (role, pin, str(PINS[pin]))
+    report = check_connections(route, endpoints=world.endpoints)
+    assert [(f.area, f.subject, f.code) for f in report.findings if f.ok is False] == [(role, pin, code)]
+    with pytest.raises(XminError) as caught:
+        state_document(route, endpoints=world.endpoints)
+    assert caught.value.code == code
+    assert world.target.rows(f"SELECT count(*) FROM {world.state_name('dpone_run_state')}")[0][0] == 0
+
+
+def test_the_roles_are_proven_in_order(world: World) -> None:
+    """With all of them wrong the first one is told; the one before it mended, the next."""
+    route = world.route()
+    for pin, wrong in itertools.product(PINS, (ROLES, ROLES[1:], ROLES[2:])):
+        broken = functools.reduce(lambda found, role: without(found, role, pin), wrong, route)
+        assert refused(world, f"mssql_transaction.{wrong[0]}_database_authority_mismatch", route=broken).details["pin"] == pin
+
+
+def test_the_state_entrys_own_pins(world: World) -> None:
+    """Pins of the state database come from the state entry, also where the sink's entry pins a database of the same name."""
+    database = world.target.layout(world.table).state.database
+    document = world.registry().model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document["connections"]["gov"] = copy.deepcopy(document["connections"]["dwh"])
+    document["connections"]["gov"]["connection"]["database_authorities"][database]["create_token"] = "another"
+    world._registry = RegistryDocument.model_validate(document)
+    world.manifest_over = {"state": {"connection_id": "gov"}}
+
+    def endpoints(entry: str, *, conn_id: str) -> Endpoint:
+        return no_source(world)("dwh" if entry == "gov" else entry, conn_id=conn_id)
+
+    refused(world, "mssql_transaction.state_database_authority_mismatch", endpoints=endpoints)
 
 
 def test_order_is_target_then_staging_then_state(world: World) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
+from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
+from airflow_dpone_xmin.target.postgres import PostgresEngine
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.children import Job, die, start
 from tests.world import MODES, WRITER, Setup, World
@@ -298,3 +303,78 @@ def test_free_space_floor(world: World) -> None:
     world.manifest_over = {"runtime": {"storage": {"min_free_bytes": 2**62}}}
     error = refused(world, "storage.floor")
     assert error.retryable is True
+
+
+# ---- the loader's own session ---------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("embedded_only")
+@pytest.mark.parametrize(
+    ("elsewhere", "code"),
+    [
+        ("server", "mssql_transaction.topology_mismatch"),
+        ("principal", "mssql_transaction.principal_mismatch"),
+        ("database", "mssql_transaction.staging_database_authority_mismatch"),
+    ],
+)
+def test_a_loader_that_lands_elsewhere(
+    world: World, source_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, elsewhere: str, code: str
+) -> None:
+    """An address may lead the loader's login to another place than the lease: no row goes in there, though a table of the name waits."""
+    cluster = source_cluster if elsewhere == "server" else world.target.cluster
+    user = "decoy_writer" if elsewhere == "principal" else WRITER
+    database = world.target.database if elsewhere == "principal" else "decoy"
+    tables: list[str] = []
+    if database == "decoy":
+        cluster.create_database(database)
+    with cluster.connect(database) as owner:
+        owner.execute(f"DO $$ BEGIN CREATE ROLE {user} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")  # type: ignore[call-overload]
+        owner.execute("CREATE SCHEMA IF NOT EXISTS staging")
+        owner.execute(f"GRANT USAGE ON SCHEMA staging TO {user}")  # type: ignore[call-overload]
+
+        def twin(event: Event) -> None:
+            """The stage as it would be there: owned by the loader, ready for its rows."""
+            stage = event.statement.element  # type: ignore[union-attr]
+            columns = ", ".join(f'"{column.name}" text' for column in stage.columns)
+            if database == "decoy":
+                tables.append(stage.name)
+                owner.execute(f"CREATE TABLE staging.{stage.name} ({columns})")  # type: ignore[call-overload]
+                owner.execute(f"GRANT ALL ON staging.{stage.name} TO {user}")  # type: ignore[call-overload]
+
+        real = PostgresEngine.bulk_load
+
+        def redirected(self: PostgresEngine, *arguments: Any, **named: Any) -> int:
+            self.url = self.url.set(database=database, username=user, query={**self.url.query, "host": str(cluster.socket)})
+            return real(self, *arguments, **named)
+
+        with before("stage.create", twin), monkeypatch.context() as patch:
+            patch.setattr(PostgresEngine, "bulk_load", redirected)
+            assert refused(world, code).retryable is False
+        assert [owner.execute(f"SELECT count(*) FROM staging.{name}").fetchall() for name in tables] == [[(0,)] for _ in tables]  # type: ignore[call-overload]
+        if user == "decoy_writer":
+            owner.execute("REVOKE ALL ON SCHEMA staging FROM decoy_writer")
+            owner.execute("DROP ROLE decoy_writer")
+    if database == "decoy":
+        cluster.drop_database(database)
+    recovers(world)
+
+
+def test_a_bulk_copy_as_another_principal(world: World, engine_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The very session that copies is asked, not one beside it."""
+    if engine_name != "mssql":
+        pytest.skip("not provable on this flavour: the native bulk loader")
+    from airflow_dpone_xmin.target import mssql
+
+    layout, login = world.target.layout(world.table), "dpone_other_loader"
+    world.target.run(
+        f"IF SUSER_ID('{login}') IS NULL CREATE LOGIN {login} WITH PASSWORD = '{world.target.password}'",
+        f"USE [{layout.staging.database}]",
+        f"IF USER_ID('{login}') IS NULL CREATE USER {login} FOR LOGIN {login}",
+    )
+    real = mssql.bulk_session
+
+    def other(endpoint: Endpoint, **named: Any) -> Any:
+        return real(replace(endpoint, user=login, password=world.target.password), **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mssql, "bulk_session", other)
+        refused(world, "mssql_transaction.principal_mismatch")
+    recovers(world)
