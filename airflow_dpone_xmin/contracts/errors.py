@@ -74,6 +74,10 @@ CODES: dict[str, ErrorSpec] = {
         "The state block does not describe target-atomic state on the target's own server.",
         "Use `state: {type: mssql, atomicity: target_atomic, …}` on the connection of the target's server.",
     ),
+    "DPONE_STAGING_SHARED": ErrorSpec(
+        "Staging tables would be created in a schema of the catalog: the right to do so is a right to alter what must never change.",
+        "Give staging a schema of its own: `staging` of the sink's registry entry, or `sink.options.staging`.",
+    ),
     "DPONE_LEGACY_STATE": ErrorSpec(
         "State keyed by source schema and table was found or asked for; it is never adopted.",
         "Start a new process with a full baseline, or migrate the row explicitly.",

@@ -215,7 +215,7 @@ def _layout(manifest: Manifest, sink: RegistryConnection, state: RegistryConnect
     staging_schema = authored.schema_name or (staging.schema_name if staging else None) or schema
     state_schema = manifest.state.schema_name or (state.connection.schema_name if manifest.state.connection else None) or "dbo"
     run_table = manifest.state.run_table
-    return Layout(
+    layout = Layout(
         engine="embedded" if sink.type == "embedded" else "mssql",
         target=TableName(Namespace(database, schema), target.name or relation),
         staging=Namespace(_database(sink, staging_database, role="staging"), staging_schema),
@@ -229,6 +229,13 @@ def _layout(manifest: Manifest, sink: RegistryConnection, state: RegistryConnect
             load_audit=manifest.state.audit_table.name,
         ),
     )
+    if layout.staging in (layout.state, Namespace(database, layout.dbo)):
+        raise XminError(
+            "DPONE_STAGING_SHARED",
+            f"Staging is {layout.staging.database}.{layout.staging.schema}, where tables of the catalog are.",
+            details={"staging": f"{layout.staging.database}.{layout.staging.schema}"},
+        )
+    return layout
 
 
 def _database(entry: RegistryConnection, name: str, *, role: Role) -> str:

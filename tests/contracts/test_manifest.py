@@ -250,10 +250,15 @@ def route(document: dict[str, Any], **sink: Any) -> Route:
 def test_target_precedence() -> None:
     """Manifest, then registry, then dbo; the table's name defaults to the source's."""
     bare = with_field("sink.table", {})
-    assert route(bare).layout.target.display == "DWH.dbo.orders"
-    assert route(bare, schema="landing").layout.target.display == "DWH.landing.orders"
+    assert route(bare, staging={"schema": "staging"}).layout.target.display == "DWH.dbo.orders"
+    assert route(bare, schema="landing", staging={"schema": "st"}).layout.target.display == "DWH.landing.orders"
     assert route(with_field("sink.table", {"schema": "own"}), schema="landing").layout.target.display == "DWH.own.orders"
-    assert route(with_field("sink.table", {"database": "Other", "name": "o"}), schema="landing").layout.target.display == "Other.landing.o"
+    assert (
+        route(
+            with_field("sink.table", {"database": "Other", "name": "o"}), schema="landing", staging={"schema": "st"}
+        ).layout.target.display
+        == "Other.landing.o"
+    )
 
 
 def test_staging_precedence() -> None:
@@ -266,6 +271,16 @@ def test_staging_precedence() -> None:
     assert staging(INCREMENTAL) == ("DWH", "landing")
     assert staging(INCREMENTAL, staging={"database": "Stage", "schema": "st"}) == ("Stage", "st")
     assert staging(with_field("sink.options.staging", {"schema": "own"}), staging={"database": "Stage", "schema": "st"}) == ("Stage", "own")
+
+
+@pytest.mark.parametrize("staging", [None, {"schema": "dbo"}, {"database": "Sys", "schema": "governance"}])
+def test_staging_is_no_schema_of_the_catalog(staging: dict[str, str] | None) -> None:
+    """The right to create tables is a right to alter the schema: refused by name, before a script could grant it."""
+    document = {**with_field("sink.table", {}), "state": {"type": "mssql", "connection_id": "mssql_state"}}
+    with pytest.raises(XminError) as caught:
+        route(document, staging=staging)
+    assert caught.value.code == "DPONE_STAGING_SHARED"
+    assert route(document, staging={"database": "Stage", "schema": "dbo"}).layout.staging.schema == "dbo"
 
 
 def test_state_precedence() -> None:
@@ -282,9 +297,9 @@ def test_state_precedence() -> None:
 
 def test_case_alias_of_a_database() -> None:
     """A database spelled otherwise by ASCII case is the pinned one; an unknown one has no authority."""
-    assert route(with_field("sink.table", {"database": "dwh"})).layout.target.namespace.database == "DWH"
+    assert route(with_field("sink.table", {"database": "dwh", "schema": "landing"})).layout.target.namespace.database == "DWH"
     with pytest.raises(XminError) as caught:
-        route(with_field("sink.table", {"database": "nowhere"}))
+        route(with_field("sink.table", {"database": "nowhere", "schema": "landing"}))
     assert caught.value.code == "DPONE_MSSQL_TARGET_DATABASE_AUTHORITY_REQUIRED"
 
 

@@ -448,7 +448,10 @@ def signed_documents(**pins: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "not_after": "2100-01-01T00:00:00Z",
         "connections": {
             "src": {"type": "postgres", "connection": {"database": "shop", "postgres_source_authority": source}},
-            "dwh": {"type": "mssql", "connection": {"database": "DWH", "database_authorities": {"DWH": authority}}},
+            "dwh": {
+                "type": "mssql",
+                "connection": {"database": "DWH", "staging": {"schema": "staging"}, "database_authorities": {"DWH": authority}},
+            },
         },
     }
     manifest: dict[str, Any] = {
