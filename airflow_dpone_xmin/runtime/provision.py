@@ -46,9 +46,8 @@ def discover_databases(endpoint: Endpoint, *, engine: str, databases: Sequence[s
                 raise XminError("mssql_transaction.target_database_metadata_permission_denied", "The login may not see database metadata.")
             if seen is None or seen.database_guid is None:
                 raise XminError("evidence.not_found", f"There is no database {name!r} whose pins this login can see.")
-            pins[seen.name] = database_fragment(
-                database_id=seen.database_id, create_token=seen.create_token, database_guid=seen.database_guid
-            )
+            token = seen.create_token or "none yet: apply ddl render --part catalog"  # the embedded engine's token is a row of the catalog
+            pins[seen.name] = database_fragment(database_id=seen.database_id, create_token=token, database_guid=seen.database_guid)
     return pins
 
 
@@ -113,15 +112,15 @@ def upgrade_catalog(route: Route, *, endpoints: EndpointResolver, owner: str) ->
     :param owner: name under which the endpoint resolver finds the owner's login.
     :raises XminError: database authority, ``DPONE_LEGACY_STATE``, ``mssql_transaction.catalog_*`` and connection codes.
     """
-    with contextlib.closing(engine_of(route, endpoints, owner=owner)) as engine:
-        with contextlib.closing(engine.connect("target", cancel=Cancellation())) as session:
-            authority = verify_databases(engine, session, route)
-            require_schemas(engine, session)
-            catalog = build_catalog(route.layout.names)
-            if live_catalog(engine, session, catalog)[STATE].get(catalog.registry_serial.name) is not None:
-                Ledger(session, catalog, authority).require_serial(environment=route.environment, serial=route.registry_serial)
-        with contextlib.closing(engine.connect("state", cancel=Cancellation())) as session:
-            return upgrade(engine, session, route.layout.names, authority=authority, timeout=route.target_lock_timeout)
+    with (
+        contextlib.closing(engine_of(route, endpoints, owner=owner)) as engine,
+        contextlib.closing(engine.connect("state", cancel=Cancellation())) as session,
+    ):
+        catalog, authority = build_catalog(route.layout.names), verify_databases(engine, session, route)
+        require_schemas(engine, session)
+        if live_catalog(engine, session, catalog)[STATE].get(catalog.registry_serial.name) is not None:
+            Ledger(session, catalog, authority).require_serial(environment=route.environment, serial=route.registry_serial)
+        return upgrade(engine, session, route.layout.names, authority=authority, timeout=route.target_lock_timeout)
 
 
 def upgrade_script(route: Route) -> str:

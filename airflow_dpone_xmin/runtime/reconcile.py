@@ -27,13 +27,14 @@ from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, evidence_document, refusal_document
 from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
 from airflow_dpone_xmin.source.extract import extract
-from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
+from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases, verify_place
 from airflow_dpone_xmin.target.connect import ddl_dialect
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Engine
 from airflow_dpone_xmin.target.evolution import Evolution, apply_evolution, plan_evolution
+from airflow_dpone_xmin.target.facts import SessionFacts
 from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
-from airflow_dpone_xmin.target.lease import staging_lease, sweep
+from airflow_dpone_xmin.target.lease import StagingLease, staging_lease, sweep
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.outcome import outcome_unknown, probe, rolled_back
 from airflow_dpone_xmin.target.repair import RepairSelection
@@ -176,8 +177,8 @@ class _Run:
                 raise self._told(error) from None
             self._evolve(envelope.projection)
             lease = stack.enter_context(staging_lease(self._engine, self._route, admitted.load_id, cancel=self.cancel))
-            stack.callback(self._drop_stages, lease.work)
-            self._sweep()
+            stack.callback(self._drop_stages, lease)
+            self._sweep(lease.place)
             staged = stage_envelope(
                 self._engine, lease.work, envelope, load_id=admitted.load_id, lease=lease, progress=self.progress, cancel=self.cancel
             )
@@ -268,22 +269,27 @@ class _Run:
             return replace(receipt, replayed=False)
         raise rolled_back(doubt) from None
 
-    def _drop_stages(self, session: Session) -> None:
-        """Best effort: what stays is swept by the next run."""
+    def _drop_stages(self, lease: StagingLease) -> None:
+        """Best effort, and only where the lease still holds: what stays is swept by the next run."""
         if self._keep_stages:
             return
         try:
-            self._engine.drop_stages(session, [self._admitted.load_id])
+            with lease.around():
+                self._engine.drop_stages(lease.work, [self._admitted.load_id])
         except XminError as error:
             self._uncleaned(error)
 
-    def _sweep(self) -> None:
-        """What killed attempts of this route left in staging; other routes' loads are theirs to sweep."""
+    def _sweep(self, place: SessionFacts) -> None:
+        """What killed attempts of this route left in staging; other routes' loads are theirs to sweep.
+
+        :param place: of the leased session; nothing is dropped anywhere else.
+        """
         try:
             with (
                 self._target_session(lock_timeout=AFTERWARDS_SECONDS) as (session, authority),
                 contextlib.closing(self._engine.connect("staging", cancel=self.cancel, lock_timeout=SWEEP_SECONDS)) as staging,
             ):
+                verify_place(place, self._engine.session_facts(staging))
                 found = set(self._engine.list_stages(staging)) - {self._admitted.load_id}
                 ledger = Ledger(session, self._admitted.catalog, authority)
                 ours = found - ledger.loads_of_others(found, self._admitted.identity.binding.identity)

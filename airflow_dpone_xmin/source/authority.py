@@ -18,16 +18,17 @@ from airflow_dpone_xmin.contracts.registry import SourceAuthority
 from airflow_dpone_xmin.source.session import Session
 
 _IDENTITY = sql.SQL("""
-    SELECT d.datname::text, d.oid::bigint, e.rolname::text, e.oid::bigint, s.rolname::text, s.oid::bigint, pg_is_in_recovery()
-    FROM pg_database d, pg_roles e, pg_roles s
+    SELECT d.datname::text, d.oid::bigint, e.rolname::text, e.oid::bigint, s.rolname::text, s.oid::bigint, pg_catalog.pg_is_in_recovery()
+    FROM pg_catalog.pg_database d, pg_catalog.pg_roles e, pg_catalog.pg_roles s
     WHERE d.datname = current_database() AND e.rolname = current_user AND s.rolname = session_user""")
 _RELATION = sql.SQL("""
-    SELECT n.oid::bigint, c.oid::bigint FROM pg_namespace n LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = {relation}
+    SELECT n.oid::bigint, c.oid::bigint
+    FROM pg_catalog.pg_namespace n LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = {relation}
     WHERE n.nspname = {schema}""")
-_SYSTEM = sql.SQL("SELECT system_identifier::text FROM pg_control_system()")
-_WAL_FILE = sql.SQL("SELECT pg_walfile_name(pg_current_wal_lsn())")
-_CHECKPOINT = sql.SQL("SELECT timeline_id::bigint FROM pg_control_checkpoint()")
-_EXECUTABLE = sql.SQL("SELECT has_function_privilege({}::text, 'EXECUTE')")
+_SYSTEM = sql.SQL("SELECT system_identifier::text FROM pg_catalog.pg_control_system()")
+_WAL_FILE = sql.SQL("SELECT pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn())")
+_CHECKPOINT = sql.SQL("SELECT timeline_id::bigint FROM pg_catalog.pg_control_checkpoint()")
+_EXECUTABLE = sql.SQL("SELECT pg_catalog.has_function_privilege({}::text, 'EXECUTE')")
 _FUNCTIONS_PRIMARY = ("pg_catalog.pg_control_system()", "pg_catalog.pg_current_wal_lsn()", "pg_catalog.pg_walfile_name(pg_lsn)")
 _FUNCTIONS_STANDBY = ("pg_catalog.pg_control_system()", "pg_catalog.pg_control_checkpoint()")
 

@@ -103,16 +103,16 @@ def verify_session_pair(one: SessionFacts, other: SessionFacts, *, who: str = "t
         raise XminError("mssql_transaction.principal_mismatch", f"The {who} sessions act as different principals.")
 
 
-def verify_loader(lease: SessionFacts, loader: SessionFacts) -> None:
+def verify_place(lease: SessionFacts, other: SessionFacts) -> None:
     """A session that is not the leased one works in the same place: server, principal, database.
 
     :raises XminError: as :func:`verify_session_pair`, ``mssql_transaction.staging_database_authority_mismatch``.
     """
-    verify_session_pair(lease, loader, who="staging lease's and the loading")
-    if lease.database != loader.database:
+    verify_session_pair(lease, other, who="staging lease's and the working")
+    if lease.database != other.database:
         raise XminError(
             "mssql_transaction.staging_database_authority_mismatch",
-            f"The loading session is in database {loader.database}; leased is {lease.database}.",
+            f"A staging session is in database {other.database}; leased is {lease.database}.",
         )
 
 

@@ -147,7 +147,7 @@ class Engine(Protocol):
         """Load all batches over a session of the loader's own and commit; returns the driver's row count, or -1 when it gives none.
 
         :param place: facts of the leased staging session; the loader's must be the same before a row goes in.
-        :raises XminError: as :func:`target.authority.verify_loader`.
+        :raises XminError: as :func:`target.authority.verify_place`.
         """
         ...
 

@@ -17,7 +17,7 @@ from tenacity.stop import stop_any
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
-from airflow_dpone_xmin.target.authority import verify_database, verify_loader
+from airflow_dpone_xmin.target.authority import verify_database, verify_place
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import SessionFacts
 from airflow_dpone_xmin.target.session import Session
@@ -44,7 +44,7 @@ class StagingLease:
         if self._identity.database != route.layout.staging.database:
             raise XminError("mssql_transaction.staging_database_authority_mismatch", "The staging session is in another database.")
         self._worker = engine.session_facts(work)
-        verify_loader(self._identity, self._worker)
+        verify_place(self._identity, self._worker)
         engine.take_lease(watch, resource=self.resource)
 
     @property

@@ -28,7 +28,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
-from airflow_dpone_xmin.target.authority import verify_loader
+from airflow_dpone_xmin.target.authority import verify_place
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble, exactly_in
 from airflow_dpone_xmin.target.mssql_driver import bulk_session, limit_statements, login_timeout, odbc_url, require_pyodbc
@@ -257,7 +257,7 @@ class MssqlEngine:
                 with contextlib.closing(session.cursor()) as cursor:
                     cursor.execute(str(queries.SESSION_FACTS))
                     (row,) = cursor.fetchall()  # an open batch would refuse the copy
-                    verify_loader(place, _session_facts(row))
+                    verify_place(place, _session_facts(row))
                     # The driver's default time-out of 30 seconds would kill long loads.
                     result = cursor.bulkcopy_arrow(
                         table, reader, timeout=0, column_mappings=mappings, table_lock=True, keep_nulls=True, batch_size=0

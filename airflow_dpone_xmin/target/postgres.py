@@ -25,7 +25,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import postgres_queries as queries
 from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  (registers them)
-from airflow_dpone_xmin.target.authority import verify_loader
+from airflow_dpone_xmin.target.authority import verify_place
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble, exactly_in
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
@@ -78,6 +78,7 @@ class PostgresEngine:
         session = Session(connection, translate=self.translate, cancel=cancel, interrupt=lambda driver, _: driver.cancel_safe(timeout=5.0))
         with closing_on_error(session):
             session.command("session.pins", "SET TIME ZONE 'UTC'")
+            session.command("session.pins", "SET search_path = pg_catalog")
             self._limit_locks(session, lock_timeout)
             if statement_timeout is not None:
                 limit = {"value": f"{int(statement_timeout * 1000)}ms"}
@@ -149,7 +150,7 @@ class PostgresEngine:
         """Database OID, the owner's token row, and uuid5 of system identifier and OID."""
         table = f"{self.dialect.identifier_preparer.quote(self.layout.dbo)}.dpone_database_token"
         installed = session.scalar("authority.token", text("SELECT to_regclass(:name) IS NOT NULL"), {"name": table})
-        token = f"(SELECT token FROM {table})" if installed else "'none: apply ddl render --part catalog'"
+        token = f"(SELECT token FROM {table})" if installed else "''"  # which no signed pin can be
         row = session.first("authority.observe", text(queries.OBSERVE_DATABASE.format(token=token)), {"name": name})
         if row is None:
             return None
@@ -238,7 +239,7 @@ class PostgresEngine:
                 unregister = cancel.on_cancel(cursor.adbc_cancel)
                 try:
                     cursor.execute(queries.SESSION_FACTS)
-                    verify_loader(place, SessionFacts(*cursor.fetchone()))
+                    verify_place(place, SessionFacts(*cursor.fetchone()))
                     count = cursor.adbc_ingest(stage.table.name, reader, mode="append", db_schema_name=self.namespace(STAGING).schema)
                     connection.commit()
                 finally:

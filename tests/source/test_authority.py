@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg import sql
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.contracts.registry import SourceAuthority
 from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
+from airflow_dpone_xmin.source.authority import observe, verify
 from airflow_dpone_xmin.source.describe import describe
+from airflow_dpone_xmin.source.session import Session
 from tests.source.support import SourceDb, after, ids, rows_of
 
 CONTROL = ("pg_control_system()", "pg_control_checkpoint()", "pg_current_wal_lsn()", "pg_walfile_name(pg_lsn)")
@@ -83,6 +86,32 @@ def test_every_pin_counts(db: SourceDb, path: str, value: Any, code: str) -> Non
     error = refusal(db, changed(authority, path, value))
     assert error.code == f"postgres_source_authority.{code}"
     assert error.details["expected"] == str(value)
+
+
+def test_catalogs_that_are_shadowed(db: SourceDb) -> None:
+    """A role's search path may name a schema before ``pg_catalog``: what is observed comes from the real catalog, with or without pins."""
+    authority = db.authority(version=1)
+    (key,) = authority.relations
+    db.run(
+        "CREATE SCHEMA evil",
+        f'GRANT USAGE ON SCHEMA evil TO "{db.reader}"',
+        "CREATE VIEW evil.pg_database AS SELECT datname, 1::oid AS oid FROM pg_catalog.pg_database",
+        "CREATE VIEW evil.pg_roles AS SELECT rolname, 2::oid AS oid FROM pg_catalog.pg_roles",
+        "CREATE VIEW evil.pg_namespace AS SELECT 3::oid AS oid, nspname FROM pg_catalog.pg_namespace",
+        "CREATE VIEW evil.pg_class AS SELECT 4::oid AS oid, 3::oid AS relnamespace, relname FROM pg_catalog.pg_class",
+        "CREATE FUNCTION evil.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+        "CREATE FUNCTION evil.pg_control_system(OUT system_identifier bigint) LANGUAGE sql AS 'SELECT 5::bigint'",
+        "CREATE FUNCTION evil.pg_walfile_name(pg_lsn) RETURNS text LANGUAGE sql AS $$ SELECT '00000009' || repeat('0', 16) $$",
+        "CREATE FUNCTION evil.has_function_privilege(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
+        f'GRANT SELECT ON ALL TABLES IN SCHEMA evil TO "{db.reader}"',
+        *[f'GRANT EXECUTE ON FUNCTION {name} TO "{db.reader}"' for name in CONTROL],
+        f'ALTER ROLE "{db.reader}" SET search_path = evil, pg_catalog',
+    )
+    pin = authority.relations[key]
+    with Session(db.endpoint) as session:
+        assert session.one(sql.SQL("SELECT count(*) FROM pg_database WHERE oid = 1"))[0] > 0, "the shadow is there"
+        verify(authority, key, observe(session, [(pin.schema_name, pin.relation)], version=1))
+    assert ids(rows_of(db.extract(db.request(authority=authority)))) == [1]
 
 
 def test_recreated_relation_and_role(db: SourceDb) -> None:

@@ -20,6 +20,7 @@ from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.policy.route import resolve_routes, select_route
 from airflow_dpone_xmin.runtime.check import check_connections
 from airflow_dpone_xmin.runtime.inspect import state_document
+from airflow_dpone_xmin.runtime.provision import discover_databases
 from airflow_dpone_xmin.target.authority import ROLES, VerifiedDatabases, observe_pins, verify_database, verify_session_pair
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.facts import ObservedDatabase, SessionFacts
@@ -390,6 +391,17 @@ def test_an_older_copy_of_the_state_is_noticed(world: World) -> None:
     receipt = world.run().receipt
     assert (receipt.payload_reason, receipt.new_revision) == ("target_state_diverged", 3)
     assert world.source_rows(COLUMNS) == world.target_rows(COLUMNS)
+
+
+@pytest.mark.usefixtures("embedded_only")
+def test_a_database_without_a_token_is_never_the_signed_one(world: World) -> None:
+    """``discover`` proposes words in its place, for a human to replace; signed as they are, they match nothing."""
+    world.target.run("DROP TABLE dbo.dpone_database_token")
+    database = world.target.database
+    proposed = discover_databases(world.target.endpoint(owner=True), engine="embedded", databases=[database])[database]
+    assert "ddl render" in proposed["create_token"]
+    world._registry = resigned(world, lambda facts: facts["database_authorities"].update({database: proposed}))
+    assert refused(world, "mssql_transaction.target_database_authority_mismatch").details["pin"] == "create_token"
 
 
 @pytest.mark.usefixtures("embedded_only")

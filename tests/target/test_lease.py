@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import Layout, Route
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.target import lease as module
 from airflow_dpone_xmin.target.connect import engine_for
@@ -22,6 +22,7 @@ from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.lease import DEADLINE_SECONDS, STATEMENT_SECONDS, TRANSIENT, WAITS_SECONDS, StagingLease, staging_lease
 from airflow_dpone_xmin.target.mssql import MssqlEngine
 from airflow_dpone_xmin.target.mssql_driver import LOGIN_TIMEOUT_SECONDS, limit_statements, login_timeout
+from airflow_dpone_xmin.target.postgres import PostgresEngine
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.world import Setup, World
 
@@ -327,3 +328,68 @@ def test_eviction_at_every_boundary_of_a_run(world: World, label: str) -> None:
     assert caught.value.code == "mssql_transaction.staging_lease_lost"
     assert world.run("one").receipt.counts.updated == 1
     assert world.staged() == []
+
+
+@pytest.mark.parametrize("label", ["stage.list", "stage.drop"])
+def test_eviction_during_cleanup_is_a_committed_outcome(world: World, label: str) -> None:
+    """Cleanup is a staging step like any other: a lease that was lost meanwhile is told, and undoes nothing."""
+    watches: list[StagingLease] = []
+    real = StagingLease.__init__
+
+    def remember(self: StagingLease, *arguments: Any, **named: Any) -> None:
+        real(self, *arguments, **named)
+        watches.append(self)
+
+    committed: list[str] = []
+
+    def observer(event: Event) -> None:
+        if event.label == "transaction.commit" and event.phase == "after":
+            committed.append(event.label)
+        if event.label == label and event.phase == "before" and len(committed) == 2 and watches:
+            evict(world, watches.pop()._watch)
+
+    OBSERVERS.append(observer)
+    StagingLease.__init__ = remember  # type: ignore[method-assign]
+    try:
+        outcome = world.run("one")
+    finally:
+        OBSERVERS.remove(observer)
+        StagingLease.__init__ = real  # type: ignore[method-assign]
+    assert not watches, "nothing was evicted"
+    assert (outcome.status, outcome.cleanup_error and outcome.cleanup_error.code) == (
+        "committed_cleanup_failed",
+        "mssql_transaction.staging_lease_lost",
+    )
+    assert world.source_rows(("id", "qty")) == world.target_rows(("id", "qty"))
+    world.run("two")
+    assert world.staged() == []
+
+
+def test_a_sweep_elsewhere_drops_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweeping session must be where the lease is: a table of the right name in another database is somebody's."""
+    leftover = f"dpone_stg_{uuid.UUID(int=9).hex}_rows"
+    world.target.cluster.create_database("elsewhere")
+    with world.target.cluster.connect("elsewhere") as owner:
+        owner.execute("CREATE SCHEMA staging")
+        owner.execute(f"CREATE TABLE staging.{leftover} (id int)")  # type: ignore[call-overload]
+        owner.execute("ALTER SCHEMA staging OWNER TO dpone_writer")
+        owner.execute(f"ALTER TABLE staging.{leftover} OWNER TO dpone_writer")  # type: ignore[call-overload]
+    real, opened = PostgresEngine.connect, []
+
+    def connect(self: PostgresEngine, role: Any, **named: Any) -> Any:
+        opened.append(role)
+        if role == "staging" and opened.count("staging") == 3:  # after the lease's two
+            return real(PostgresEngine(replace(world.target.endpoint()), elsewhere(self.layout)), role, **named)
+        return real(self, role, **named)
+
+    monkeypatch.setattr(PostgresEngine, "connect", connect)
+    notes: list[str] = []
+    assert world.run("one", progress=lambda event: notes.append(f"{event.event} {event.note}")).status == "committed"
+    assert "CLEANUP_FAILED mssql_transaction.staging_database_authority_mismatch" in notes
+    with world.target.cluster.connect("elsewhere") as owner:
+        assert owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'staging'").fetchall() == [(leftover,)]
+    world.target.cluster.drop_database("elsewhere")
+
+
+def elsewhere(layout: Layout) -> Layout:
+    return replace(layout, target=replace(layout.target, namespace=replace(layout.target.namespace, database="elsewhere")))
