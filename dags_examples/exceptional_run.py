@@ -38,7 +38,7 @@ with DAG(
         "repair_authority_ref": Param(
             None,
             type=["null", "string"],
-            pattern=r"^[A-Za-z0-9_.:-]{1,128}$",
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$",
             title="Repair authority",
             description="Id of the one-shot approval that `dpone-xmin repair approve` inserted. Empty for an ordinary run.",
             section="Exceptional run",

@@ -14,6 +14,7 @@ import pytest
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import PAYLOAD_TYPE, RepairAuthority
+from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.registry.keys import generate_keypair, read_signer
 from airflow_dpone_xmin.registry.sign import sign_document
 from airflow_dpone_xmin.runtime.repair import approve, propose, select_repair
@@ -34,7 +35,7 @@ class Owner:
     def __post_init__(self) -> None:
         self.private, self.public, _ = generate_keypair(self.directory, name=self.name)
 
-    def propose(self, world: World, run_id: str, authority_id: str = "fix", **over: Any) -> RepairAuthority:
+    def propose(self, world: World, run_id: str, authority_id: str = "fix", *, map_index: int = -1, **over: Any) -> RepairAuthority:
         """What ``repair propose`` writes for a stopped run."""
         options: dict[str, Any] = {
             "full_baseline": False,
@@ -44,8 +45,8 @@ class Owner:
         }
         return propose(
             world.route(),
+            Invocation(process=world.route().process, run_id=run_id, map_index=map_index),
             endpoints=world.endpoints,
-            run_id=run_id,
             authority_id=authority_id,
             reason="archived at the source",
             **(options | over),

@@ -74,6 +74,12 @@ class CommonOptions:
             debug=self.debug or earlier.debug,
         )
 
+    def words(self) -> list[str]:
+        """The options that another command needs to find the same registry."""
+        registry = None if "@" in (self.registry or "") else self.registry  # a URL with a password is nothing to print
+        given = [("--registry", registry), *(("--trusted-key", key) for key in self.trusted_key), ("--environment", self.environment)]
+        return [word for name, value in given if value for word in (name, value)]
+
 
 @dataclass
 class CliContext:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
-from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, TableOption, load_route
+from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, MapIndexOption, TableOption, load_route
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -28,30 +28,38 @@ def propose(
     reason: Annotated[str, typer.Option("--reason", help="Why this is right; kept with the approval.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the document is written.")],
     table: TableOption = None,
-    map_index: Annotated[int, typer.Option("--map-index", min=-1, help="Index of a mapped task of a scheduler.")] = -1,
+    map_index: MapIndexOption = -1,
     valid_for: Annotated[str, typer.Option("--valid-for", help="Validity, for example 12h or 3d.")] = "24h",
     full_baseline: Annotated[bool, typer.Option("--full-baseline", help="Allow a full payload over an unknown target.")] = False,
     max_delete_rows: Annotated[int | None, typer.Option("--max-delete-rows", min=0, help="Default: what the run observed.")] = None,
     max_delete_ratio: Annotated[str | None, typer.Option("--max-delete-ratio", help="Decimal from 0 to 1. Default: observed.")] = None,
 ) -> None:
-    """Write the approval that a stopped run would need, for review. Approves nothing."""
+    """Write the approval that a stopped run would need, for review. Approves nothing.
+
+    A run that was stopped before its extraction is rehearsed first, as a dry run: the deletes that would follow are part of the approval.
+    """
+    import shlex
+
+    from airflow_dpone_xmin.cli.progress import live_progress
     from airflow_dpone_xmin.cli.registry_cmd import as_yaml
     from airflow_dpone_xmin.contracts.errors import XminError
+    from airflow_dpone_xmin.contracts.state import Invocation
     from airflow_dpone_xmin.runtime.repair import propose as make
 
     route = load_route(context, manifest, table)
-    authority = make(
-        route,
-        endpoints=context.endpoints,
-        run_id=run_id,
-        map_index=map_index,
-        authority_id=authority_id,
-        reason=reason,
-        valid_for=_duration(valid_for),
-        full_baseline=full_baseline,
-        max_delete_rows=max_delete_rows,
-        max_delete_ratio=_ratio(max_delete_ratio),
-    )
+    allow = {"full_baseline": full_baseline, "max_delete_rows": max_delete_rows, "max_delete_ratio": _ratio(max_delete_ratio)}
+    with live_progress(context.output) as (progress, cancel):
+        authority = make(
+            route,
+            Invocation(process=route.process, run_id=run_id, map_index=map_index),
+            endpoints=context.endpoints,
+            authority_id=authority_id,
+            reason=reason,
+            valid_for=_duration(valid_for),
+            **allow,
+            progress=progress,
+            cancel=cancel,
+        )
     document = authority.model_dump(mode="json")
     try:
         output.write_text(as_yaml(document), encoding="utf-8")
@@ -60,7 +68,8 @@ def propose(
 
     def human(console: Console) -> None:
         console.print(as_yaml(document), markup=False, soft_wrap=True)
-        context.output.note(f"Review {output}, then: dpone-xmin repair approve {manifest} {output} --key … --owner …")
+        command = shlex.join(["dpone-xmin", "repair", "approve", *route.command_words, str(output)])
+        context.output.note(f"Review {output}, then: {command} --key … --owner …")
 
     context.output.result(document, human)
 
@@ -128,7 +137,7 @@ def show(
     repair = select_repair(ref, registry=context.registry.document, trusted_keys=context.settings.trusted_keys)
     if repair is not None:
         status = authority_status(route, endpoints=context.endpoints, repair=repair)
-        document |= {"usable": status.ready, "reason": status.reason, "message": status.message}
+        document |= {"usable": status.ready, "verdict": status.reason, "message": status.message}
     context.output.result(document, lambda console: print_facts(console, document, title=ref))
 
 

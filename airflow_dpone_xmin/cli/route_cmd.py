@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 ManifestArgument = Annotated[str, typer.Argument(help="Manifest file (YAML or JSON).", show_default=False)]
 TableOption = Annotated[str | None, typer.Option("--table", help="schema.table, when the manifest names several.")]
 
+MapIndexOption = Annotated[int, typer.Option("--map-index", min=-1, help="Index of a mapped task of a scheduler.")]
+
 
 def load_routes(context: CliContext, manifest: str) -> list[Route]:
     """All routes of a manifest under the verified registry."""
-    from airflow_dpone_xmin.policy.route import resolve_routes
-    from airflow_dpone_xmin.runtime.manifests import load_manifest
+    from airflow_dpone_xmin.runtime import manifests
 
-    return resolve_routes(load_manifest(manifest), context.registry.document)
+    return manifests.load_routes(manifest, context.registry.document, options=context.options.words())
 
 
 def load_route(context: CliContext, manifest: str, table: str | None) -> Route:
@@ -201,7 +202,11 @@ def _show_preview(context: CliContext, route: Route, preview: Preview) -> None:
     document = preview_document(route, preview)
 
     def human(console: Console) -> None:
-        print_facts(console, document["classification"], title=f"{route.process} → {route.layout.target.display}: nothing was changed")
+        facts: dict[str, object] = {"kind": payload_text(document["payload"], document["payload_reason"])}
+        if preview.repair is not None:
+            facts["repair authority"] = f"{preview.repair.authority_id} would be consumed"
+        facts |= document["classification"]
+        print_facts(console, facts, title=f"{route.process} → {route.layout.target.display}: nothing was changed")
         if preview.refusal is not None:
             print_error(context.output.err, preview.refusal)
 

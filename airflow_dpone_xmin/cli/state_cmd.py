@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
-from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, TableOption, load_route, payload_text
+from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, MapIndexOption, TableOption, load_route, payload_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,13 +43,15 @@ def evidence_show(
     manifest: ManifestArgument,
     table: TableOption = None,
     run_id: Annotated[str | None, typer.Option("--run-id", help="Show the receipt of this run.")] = None,
+    map_index: MapIndexOption = -1,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many receipts, newest first.")] = 5,
 ) -> None:
     """Show the receipt of a run, or the newest receipts of the route."""
     from airflow_dpone_xmin.cli.output import print_facts, print_table
     from airflow_dpone_xmin.runtime.inspect import receipt_documents
 
-    receipts = receipt_documents(load_route(context, manifest, table), endpoints=context.endpoints, run_id=run_id, limit=limit)
+    route = load_route(context, manifest, table)
+    receipts = receipt_documents(route, endpoints=context.endpoints, run_id=run_id, limit=limit, map_index=map_index)
 
     def human(console: Console) -> None:
         if run_id is not None:

@@ -304,7 +304,6 @@ CODES: dict[str, ErrorSpec] = {
     "target_identity.ambiguous": ErrorSpec("More than one identity or case variant answers to the target's name.", "Remove the decoys."),
     "target_identity.mismatch": ErrorSpec("The target's identity is not the one this invocation was admitted with.", _REVIEW),
     "target_ownership.conflict": ErrorSpec("Another state key owns the target.", "Transfer the ownership with a repair authority."),
-    "target_state.diverged": ErrorSpec("Target head and checkpoint disagree: one was restored or failed over.", _FULL),
     "staging.proof_failed": ErrorSpec("The staged rows are not the extracted rows.", "Run again; report it if it persists.", True),
     "staging.key_invalid": ErrorSpec("The staged keys are not unique, not complete, padded or NULL.", "Correct the keys at the source."),
     # ---- reconciliation ---------------------------------------------------------------------------------------------------
@@ -332,6 +331,9 @@ CODES: dict[str, ErrorSpec] = {
     ),
     "repair_authority.consumed": ErrorSpec("The repair authority was already used; it is one-shot.", "Propose and approve a new one."),
     "repair_authority.expired": ErrorSpec("The repair authority is no longer valid.", "Propose and approve a new one."),
+    "repair_authority.not_yet_valid": ErrorSpec(
+        "The repair authority begins later.", "Wait, or correct the clock that wrote `created_at`."
+    ),
     "repair_authority.environment_mismatch": ErrorSpec(
         "The repair authority belongs to another environment.", "Approve one for this environment."
     ),

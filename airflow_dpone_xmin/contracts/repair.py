@@ -17,6 +17,10 @@ from airflow_dpone_xmin.contracts.canonical import Canonical, digest
 
 PAYLOAD_TYPE = "application/vnd.dpone.repair-authority.v1+json"
 
+AUTHORITY_ID = r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$"
+UNNAMED = ("", "None")
+"""What a template makes of an absent reference: neither can be the id of an approval."""
+
 HexDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
@@ -65,7 +69,7 @@ class RepairAuthority(Closed):
     """
 
     kind: Literal["dpone.repair_authority.v1"] = "dpone.repair_authority.v1"
-    authority_id: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:-]+$")]
+    authority_id: Annotated[str, Field(min_length=1, max_length=128, pattern=AUTHORITY_ID)]
     environment: Annotated[str, Field(min_length=1, max_length=128)]
     state_key: HexDigest
     scope_hash: HexDigest
@@ -75,6 +79,13 @@ class RepairAuthority(Closed):
     reason: Annotated[str, Field(min_length=1, max_length=2000)]
     created_at: datetime
     expires_at: datetime
+
+    @field_validator("authority_id")
+    @classmethod
+    def _selectable(cls, value: str) -> str:
+        if value in UNNAMED:
+            raise ValueError(f"{value} is what an absent reference renders as")
+        return value
 
     @field_validator("created_at", "expires_at")
     @classmethod

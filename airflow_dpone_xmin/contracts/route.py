@@ -134,6 +134,8 @@ class Route:
     :param sink_multi_subnet: ``multi_subnet_failover`` of the sink's registry entry; ``state_multi_subnet`` of the state's.
     :param min_rows: quality gates of that type: gate id → threshold.
     :param campaign: the authored plan of an initial load; None for an incremental route.
+    :param command_words: what names the route on a command line: manifest, ``--table``, and the options that were given with it.
+    :param inline_manifest: the manifest as JSON where it is no file; a command saves it first.
     """
 
     environment: str
@@ -170,3 +172,5 @@ class Route:
     source_alias: bool = False
     campaign: CampaignSpec | None = None
     notices: tuple[str, ...] = ()
+    command_words: tuple[str, ...] = ("MANIFEST",)
+    inline_manifest: str | None = None

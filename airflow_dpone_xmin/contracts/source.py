@@ -55,7 +55,9 @@ class Prior:
     :param snapshot: previous snapshot token, ``xmin:xmax:xip,…``.
     :param projection_fingerprint: of the last commit; a difference makes the payload full.
     :param authority_rotated: whether the signed source authority differs from the last commit's.
-    :param force_full: reason that makes the payload full whatever the window says, for example ``repair_authority``.
+    :param force_full: reason that makes the payload full whatever the window says, for example ``target_state_diverged``.
+    :param approved_full: whether an approval makes the payload full; any other reason stays the reason.
+    :param report: whether the run only reports: what an approval could admit does not stop it before the classification.
     """
 
     xmin: int | None = None
@@ -63,3 +65,5 @@ class Prior:
     projection_fingerprint: bytes | None = None
     authority_rotated: bool = False
     force_full: str | None = None
+    approved_full: bool = False
+    report: bool = False

@@ -113,7 +113,6 @@ class XminReconcileOperator(BaseOperator):
         self.table = table
         self.repair_authority_ref = repair_authority_ref
         self._work: CancellableWork[Outcome] | None = None
-        self._invocation: Invocation | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run one attempt of this DAG run."""
@@ -140,13 +139,13 @@ class XminReconcileOperator(BaseOperator):
         selected = select(manifest_source(self, self.manifest), table=self.table)
         route, ref = selected.route, authority_ref(self.repair_authority_ref)
         require_fenced_retries(self.retries, fenced=route.execution != "initial")
-        self._invocation = Invocation(process=route.process, run_id=str(context["run_id"]), map_index=_map_index(context))
-        _announce(route, self._invocation, ref=ref)
+        invocation = Invocation(process=route.process, run_id=str(context["run_id"]), map_index=_map_index(context))
+        _announce(route, invocation, ref=ref)
         cancel = Cancellation()
         call = functools.partial(
             reconcile,
             route,
-            self._invocation,
+            invocation,
             endpoints=resolve_endpoints(route),
             repair=selected.repair(ref),
             progress=log_progress,
@@ -159,9 +158,7 @@ class XminReconcileOperator(BaseOperator):
 
     def _logged(self, error: XminError) -> XminError:
         """Log what the exception's text does not hold, once."""
-        request = None
-        if self._invocation is not None:
-            request = approval_request(error, manifest=self.manifest, table=self.table, invocation=self._invocation)
+        request = approval_request(error)
         if request is not None:
             log.error("%s", request)
             return without_command(error)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_dpone_xmin.contracts.repair import UNNAMED
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
@@ -40,12 +42,12 @@ def select(manifest: ManifestSource, *, table: str | None) -> SelectedRoute:
     :raises XminError: ``DPONE_MANIFEST_*``, ``registry.*``.
     """
     from airflow_dpone_xmin.hooks.registry import deployment_registry, deployment_settings
-    from airflow_dpone_xmin.policy.route import resolve_routes, select_route
-    from airflow_dpone_xmin.runtime.manifests import load_manifest
+    from airflow_dpone_xmin.policy.route import select_route
+    from airflow_dpone_xmin.runtime.manifests import load_routes
 
     settings = deployment_settings()
     registry = deployment_registry(settings)
-    route = select_route(resolve_routes(load_manifest(manifest), registry.document), table or None)
+    route = select_route(load_routes(manifest, registry.document), table or None)
     route = dataclasses.replace(route, work_dir=route.work_dir or settings.work_dir)
     return SelectedRoute(route=route, registry=registry, trusted_keys=settings.trusted_keys)
 
@@ -61,4 +63,4 @@ def manifest_source(task: BaseOperator, manifest: str | Mapping[str, Any]) -> Ma
 def authority_ref(rendered: str | None) -> str | None:
     """What a templated reference means: an absent parameter renders as None, as ``"None"`` or as an empty text, and names nothing."""
     text = str(rendered).strip() if rendered is not None else ""
-    return None if text in ("", "None") else text
+    return None if text in UNNAMED else text

@@ -30,13 +30,13 @@ def admit_authority(authority: RepairAuthority, binding: RepairBinding, *, consu
 
     :param consumed: whether a consumption row exists.
     :param now: the state server's UTC clock, aware.
-    :raises XminError: ``repair_authority.consumed``, ``.expired``, ``.environment_mismatch`` or ``.binding_mismatch``.
+    :raises XminError: ``repair_authority.consumed``, ``.not_yet_valid``, ``.expired``, ``.environment_mismatch`` or
+        ``.binding_mismatch``.
     """
     name = {"authority_id": authority.authority_id}
     if consumed:
         raise XminError("repair_authority.consumed", "This repair authority was already used once.", details=name)
-    if now >= authority.expires_at:
-        raise XminError("repair_authority.expired", f"It was valid until {authority.expires_at.isoformat()}.", details=name)
+    require_valid(authority, now=now)
     if authority.environment != binding.environment:
         raise XminError("repair_authority.environment_mismatch", f"It is for environment {authority.environment}.", details=name)
     checkpoint = binding.checkpoint
@@ -57,6 +57,19 @@ def admit_authority(authority: RepairAuthority, binding: RepairBinding, *, consu
             f"It is bound to another {', '.join(differing)}.",
             details={**name, "bound": bound, "current": expected},
         )
+
+
+def require_valid(authority: RepairAuthority, *, now: datetime) -> None:
+    """Valid from ``created_at`` to before ``expires_at``.
+
+    :param now: the state server's UTC clock, aware.
+    :raises XminError: ``repair_authority.not_yet_valid``, ``.expired``.
+    """
+    name = {"authority_id": authority.authority_id}
+    if now < authority.created_at:
+        raise XminError("repair_authority.not_yet_valid", f"It is valid from {authority.created_at.isoformat()}.", details=name)
+    if now >= authority.expires_at:
+        raise XminError("repair_authority.expired", f"It was valid until {authority.expires_at.isoformat()}.", details=name)
 
 
 def admit_baseline(authority: RepairAuthority | None) -> bool:

@@ -21,6 +21,8 @@ MAX_WIDTH = 2**31
 FIRST_NORMAL = 3
 #: Raw ``xmin`` of rows from initdb (1) and of rows frozen by force or by a server up to 9.3 (2): always replayed, never missed.
 FROZEN_XIDS = (1, 2)
+#: Reasons of a full payload that only an approval gives: without it the payload were a delta, or the strict window stopped.
+APPROVED, STRICT_STOP = "repair_authority", "strict_stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ def decide_window(
         return _full(prior.force_full)
     width = horizons.visible - prior.xmin
     if mode == "strict" and (prior.xmin // EPOCH != horizons.visible // EPOCH or width >= MAX_WIDTH):
+        if prior.approved_full or prior.report:
+            return _full(STRICT_STOP)
         raise XminError(
             "xmin_window.strict_stop",
             f"The window crosses from epoch {prior.xmin // EPOCH} to {horizons.visible // EPOCH} over {width} transaction ids.",
@@ -113,6 +117,8 @@ def decide_window(
         return _full("projection_changed")
     if width >= MAX_WIDTH:
         return _full("window_too_wide")
+    if prior.approved_full:
+        return _full(APPROVED)
     return Window(payload=Payload.DELTA, reason="delta", delta=DeltaWindow.between(prior.xmin, horizons.visible))
 
 

@@ -5,7 +5,7 @@ Authorities first, then catalog, identity and invocation; a receipt found here e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -23,8 +23,8 @@ from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
 from airflow_dpone_xmin.target.ddl import privileges, target_privileges
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts
-from airflow_dpone_xmin.target.finalize import ownership_conflict
-from airflow_dpone_xmin.target.gate import repair_binding
+from airflow_dpone_xmin.target.finalize import owner_position
+from airflow_dpone_xmin.target.gate import ownership_conflict, repair_binding
 from airflow_dpone_xmin.target.identity import TargetBinding, resolve_binding
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.proof import require_catalog
@@ -221,10 +221,18 @@ def read_position(ledger: Ledger, identity: RouteIdentity) -> Position:
 
 
 def source_prior(
-    session: Session, ledger: Ledger, route: Route, *, identity: RouteIdentity, position: Position, repair: RepairSelection | None = None
+    session: Session,
+    ledger: Ledger,
+    route: Route,
+    *,
+    identity: RouteIdentity,
+    position: Position,
+    repair: RepairSelection | None = None,
+    report: bool = False,
 ) -> Prior:
     """Refuse what the finalizer would refuse anyway, preview the approval, and say what the source side must know.
 
+    :param report: leave to the finalizer what an approval could admit: a report wants the classification, too.
     :raises XminError: ``target_ownership.conflict``, ``checkpoint.missing``, ``checkpoint.seed_missing``, ``repair_authority.*``.
     """
     approval = None
@@ -235,9 +243,9 @@ def source_prior(
     if approval is not None and approval.transfer is not None:
         old = None if owner is None or owner == identity.state_key else ledger.read_checkpoint(owner)
         admit_transfer(approval, owner=owner, owner_checkpoint=old)
-    elif owner is not None and owner != identity.state_key:
+    elif owner is not None and owner != identity.state_key and not report:
         binding_now = approval_binding(route, identity, position)
-        raise ownership_conflict(owner, identity.state_key, old=ledger.read_checkpoint(owner), binding=binding_now)
+        raise ownership_conflict(owner_position(ledger, owner), identity.state_key, binding=binding_now)
     require_unfenced(session, ledger.catalog, identity.binding.identity)
     if route.handoff_id is not None and position.checkpoint is None:
         raise XminError(
@@ -245,13 +253,13 @@ def source_prior(
             "This process continues a handoff whose seed is absent.",
             details={"handoff_id": route.handoff_id, "state_key": identity.state_key.hex()},
         )
-    if position.checkpoint is None and not admit_baseline(approval) and has_rows(session, route.layout.target):
+    if position.checkpoint is None and not report and not admit_baseline(approval) and has_rows(session, route.layout.target):
         raise XminError(
             "checkpoint.missing",
             f"{route.layout.target.display} has rows, but this state key has no checkpoint.",
             details={"binding": approval_binding(route, identity, position)},
         )
-    return prior_of(route, identity, position, approved_baseline=admit_baseline(approval))
+    return replace(prior_of(route, identity, position), approved_full=admit_baseline(approval), report=report)
 
 
 def approval_binding(route: Route, identity: RouteIdentity, position: Position) -> dict[str, Any]:
@@ -259,15 +267,15 @@ def approval_binding(route: Route, identity: RouteIdentity, position: Position) 
     return repair_binding(route.environment, identity.state_key, identity.scope_hash, position.checkpoint)
 
 
-def prior_of(route: Route, identity: RouteIdentity, position: Position, *, approved_baseline: bool = False) -> Prior:
+def prior_of(route: Route, identity: RouteIdentity, position: Position) -> Prior:
     """What the source side must know of the last commit; any doubt about the target makes the payload full."""
     checkpoint: Checkpoint | None = position.checkpoint
-    force = "repair_authority" if approved_baseline else None
     if checkpoint is None:
-        return Prior(force_full=force)
-    if force is None and not position.agrees(identity.state_key):
+        return Prior()
+    force = None
+    if not position.agrees(identity.state_key):
         force = "target_state_diverged"
-    elif force is None and checkpoint.target_authority_digest != identity.target_authority_digest:
+    elif checkpoint.target_authority_digest != identity.target_authority_digest:
         force = "target_authority_rotated"
     return Prior(
         xmin=checkpoint.xmin,

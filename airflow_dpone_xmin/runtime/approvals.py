@@ -78,7 +78,7 @@ def _may_pass(error: XminError) -> bool:
     """Whether waiting may help: a row may appear, a checkpoint or an owner may move, a server may come back. Rows never change."""
     if error.code == "repair_authority.binding_mismatch":
         return _differing(error.details) == ["checkpoint"]
-    return error.retryable or error.code in ("repair_authority.not_found", "repair_authority.transfer_mismatch")
+    return error.retryable or error.code.removeprefix("repair_authority.") in ("not_found", "not_yet_valid", "transfer_mismatch")
 
 
 def _differing(details: Mapping[str, Any]) -> list[str]:

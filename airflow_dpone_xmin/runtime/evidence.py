@@ -135,6 +135,9 @@ def preview_document(route: Route, preview: Preview) -> dict[str, Any]:
         "v": EVIDENCE_VERSION,
         "status": "dry_run",
         "target": route.layout.target.display,
+        "payload": preview.payload.value,
+        "payload_reason": preview.reason,
+        "repair_authority": None if preview.repair is None else {"id": preview.repair.authority_id, "digest": preview.repair.digest.hex()},
         "classification": {
             "keys": seen.keys,
             "active_before": seen.active,

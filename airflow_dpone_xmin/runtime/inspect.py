@@ -20,6 +20,7 @@ from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import receipt_document
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
+from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import require_schemas
 from airflow_dpone_xmin.target.session import Session
@@ -49,16 +50,19 @@ def state_document(route: Route, *, endpoints: EndpointResolver) -> dict[str, An
     }
 
 
-def receipt_documents(route: Route, *, endpoints: EndpointResolver, run_id: str | None, limit: int) -> list[dict[str, Any]]:
+def receipt_documents(
+    route: Route, *, endpoints: EndpointResolver, run_id: str | None, limit: int, map_index: int = -1
+) -> list[dict[str, Any]]:
     """Receipts of a route, newest first, or the one of a run.
 
+    :param map_index: index of a mapped task.
     :raises XminError: ``evidence.not_found``.
     """
     with opened(route, endpoints) as (ledger, identity):
         if run_id is None:
             found = ledger.last_receipts(identity.state_key, limit=limit)
         else:
-            digest = invocation_digest(Invocation(process=route.process, run_id=run_id))
+            digest = invocation_digest(Invocation(process=route.process, run_id=run_id, map_index=map_index))
             one = ledger.find_receipt(digest)
             found = [] if one is None else [one]
             stopped = None if one else ledger.last_audit(digest)
@@ -78,6 +82,7 @@ def receipt_documents(route: Route, *, endpoints: EndpointResolver, run_id: str 
 class View:
     """One read-only look at a route's state."""
 
+    engine: Engine
     session: Session
     ledger: Ledger
     identity: RouteIdentity
@@ -101,7 +106,7 @@ def looking(
         ledger = Ledger(session, catalog, verify_databases(engine, session, route))
         require_schemas(engine, session)
         ledger.require_serial(environment=route.environment, serial=route.registry_serial)
-        yield View(session, ledger, resolve_identity(engine, session, catalog, route))
+        yield View(engine, session, ledger, resolve_identity(engine, session, catalog, route))
 
 
 @contextmanager

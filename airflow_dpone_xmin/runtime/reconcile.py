@@ -142,7 +142,7 @@ class _Run:
 
     def commit(self) -> Receipt:
         """Extract, stage and finalize; decide a commit in doubt."""
-        with self._prepared(evolve=True) as work:
+        with self._prepared() as work:
             started = time.monotonic()
             try:
                 with self._target_session() as (session, authority):
@@ -154,7 +154,7 @@ class _Run:
 
     def preview(self) -> Preview:
         """The same, up to the classification."""
-        with self._prepared(evolve=False) as work, self._target_session() as (session, authority):
+        with self._prepared(report=True) as work, self._target_session() as (session, authority):
             seen = preview(self._engine, session, self._admitted.catalog, work, authority=authority)
             if seen.refusal is None:
                 ledger = Ledger(session, self._admitted.catalog, authority)
@@ -162,17 +162,17 @@ class _Run:
             return seen
 
     @contextmanager
-    def _prepared(self, *, evolve: bool) -> Iterator[Work]:
+    def _prepared(self, *, report: bool = False) -> Iterator[Work]:
         """The extraction, staged and proven; removed afterwards unless the outcome is unknown.
 
-        :param evolve: whether the target may be changed to fit the source; a dry run changes nothing.
+        :param report: a dry run: nothing is changed, the target's shape included, and no stop comes before the classification.
         """
         admitted, base = self._admitted, work_base(self._route)
         sweep_directories(base, keep=admitted.load_id)
         with ExitStack() as stack:
             directory = stack.enter_context(AttemptDirectory(base, admitted.load_id))
             try:
-                envelope = self._extract(directory.path, evolve=evolve)
+                envelope = self._extract(directory.path, report=report)
             except XminError as error:
                 raise self._told(error) from None
             self._evolve(envelope.projection)
@@ -200,24 +200,26 @@ class _Run:
                 repair=self._repair,
             )
 
-    def _extract(self, work_dir: Path, *, evolve: bool) -> Envelope:
-        route, admitted = self._route, self._admitted
+    def _extract(self, work_dir: Path, *, report: bool) -> Envelope:
+        route, admitted, repair = self._route, self._admitted, self._repair
         with self._target_session() as (session, authority):
             ledger = Ledger(session, admitted.catalog, authority)
-            prior = source_prior(session, ledger, route, identity=admitted.identity, position=admitted.position, repair=self._repair)
+            prior = source_prior(
+                session, ledger, route, identity=admitted.identity, position=admitted.position, repair=repair, report=report
+            )
 
         def accept(projection: Projection) -> None:
             self._evolution = needed_evolution(self._engine, route, admitted.identity, admitted.position, projection)
             if self._evolution is not None:
-                self._require_right(self._evolution, evolve=evolve)
+                self._require_right(self._evolution, report=report)
 
         endpoint = self._endpoints(route.source.entry, conn_id=route.source_conn_id)
         request = source_request(route, work_dir=work_dir)
         return extract(endpoint, request, prior, accept=accept, progress=self.progress, cancel=self.cancel)
 
-    def _require_right(self, evolution: Evolution, *, evolve: bool) -> None:
+    def _require_right(self, evolution: Evolution, *, report: bool) -> None:
         """Refuse before any row moves what the login could not change afterwards."""
-        if not evolve:
+        if report:
             raise evolution.required(self._route, "a dry run changes nothing")
         if not self._route.evolve:
             raise evolution.required(self._route, "`schema_evolution.enabled` is false")
@@ -239,7 +241,7 @@ class _Run:
         if error.code not in APPROVABLE:
             return error
         binding = error.details.get("binding") or approval_binding(self._route, self._admitted.identity, self._admitted.position)
-        return approvable(error, binding=binding, run_id=self._invocation.run_id)
+        return approvable(error, binding=binding, route=self._route, invocation=self._invocation)
 
     @contextmanager
     def _target_session(self, *, lock_timeout: float = LOCK_SECONDS) -> Iterator[tuple[Session, VerifiedDatabases]]:

@@ -17,14 +17,17 @@ from pydantic import ValidationError
 from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import invocation_digest
+from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, silent
 from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.contracts.repair import PAYLOAD_TYPE, Allow, CheckpointBinding, RepairAuthority, TransferBinding
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.policy.repair import require_valid
 from airflow_dpone_xmin.registry.parse import parse_json, parse_yaml
 from airflow_dpone_xmin.registry.verify import verify_document
 from airflow_dpone_xmin.runtime.inspect import looking, opened
 from airflow_dpone_xmin.target.ledger import server_time
+from airflow_dpone_xmin.target.proof import require_catalog
 from airflow_dpone_xmin.target.repair import RepairSelection, authority_of_row, row_of_authority
 
 
@@ -62,32 +65,42 @@ def parse_authority(raw: bytes, *, yaml: bool = False) -> RepairAuthority:
 
 def propose(
     route: Route,
+    invocation: Invocation,
     *,
     endpoints: EndpointResolver,
-    run_id: str,
-    map_index: int = -1,
     authority_id: str,
     reason: str,
     valid_for: timedelta,
     full_baseline: bool,
     max_delete_rows: int | None,
     max_delete_ratio: Decimal | None,
+    progress: Listener = silent,
+    cancel: Cancellation | None = None,
 ) -> RepairAuthority:
     """An unsigned approval bound to what a stopped run saw.
 
-    A bound that is not asked for is what a guard stop observed, exactly; a missing checkpoint, reverse drift or a conflict of ownership
-    proposes a full baseline, with the transfer that it needs. What the stopped run's own approval granted is granted again.
+    A bound that is not asked for is what the run observed, exactly, where a guard would stop it; a missing checkpoint, reverse drift, a
+    strict window or a conflict of ownership proposes a full baseline, with the transfer that it needs. What the stopped run's own approval
+    granted is granted again. A run that was stopped before its extraction observed nothing: then it is rehearsed as a dry run, so that one
+    approval covers all that the next attempt will meet.
 
-    :param map_index: index of a mapped task.
-    :raises XminError: ``evidence.not_found`` when no run of that id was stopped, ``repair_authority.document_invalid``.
+    :param invocation: the stopped run.
+    :param progress: hears the dry run; *cancel* stops it.
+    :raises XminError: ``evidence.not_found`` when no such run was stopped, ``repair_authority.binding_mismatch`` when the route has moved
+        on since, ``repair_authority.document_invalid``, and what stops a dry run for another reason.
     """
-    binding = _stopped_binding(route, endpoints=endpoints, run_id=run_id, map_index=map_index)
+    binding = _stopped_binding(route, invocation, endpoints=endpoints)
+    if "observed_missing" not in binding and route.execution != "initial":  # a campaign counts no deletes: it replaces the table
+        from airflow_dpone_xmin.runtime.reconcile import dry_run  # a sensor imports this module and extracts nothing
+
+        seen = dry_run(route, invocation, endpoints=endpoints, progress=progress, cancel=cancel)
+        binding = _binding(seen.refusal)
     allow = _observed_allow(binding)
     allow["full_baseline"] = allow["full_baseline"] or full_baseline
     asked = {"max_delete_rows": max_delete_rows, "max_delete_ratio": max_delete_ratio}
     allow |= {name: value for name, value in asked.items() if value is not None}
     transfer = binding.get("transfer")
-    now = datetime.now(UTC)
+    now = _clock(route, endpoints, binding)
     try:
         return RepairAuthority(
             authority_id=authority_id,
@@ -113,14 +126,15 @@ def approve(route: Route, authority: RepairAuthority, *, endpoints: EndpointReso
 
     :param owner: name under which the endpoint resolver finds the owner's login.
     :param envelope: the signed document.
-    :raises XminError: ``repair_authority.environment_mismatch``, ``.expired``, ``.exists`` and the engine's codes.
+    :raises XminError: ``repair_authority.environment_mismatch``, ``.not_yet_valid``, ``.expired``, ``.binding_mismatch``, ``.exists``,
+        what proves the catalog, and the engine's codes.
     """
     if authority.environment != route.environment:
         raise XminError("repair_authority.environment_mismatch", f"The document is for environment {authority.environment}.")
     with looking(route, endpoints, owner=owner) as view:
         ledger, identity = view.ledger, view.identity
-        if authority.expires_at <= server_time(view.session).replace(tzinfo=UTC):
-            raise XminError("repair_authority.expired", f"The document was valid until {authority.expires_at.isoformat()}.")
+        require_catalog(view.engine, view.session, ledger.catalog)  # a row is immutable only where its trigger is
+        require_valid(authority, now=server_time(view.session).replace(tzinfo=UTC))
         here = (identity.state_key.hex(), identity.scope_hash.hex())
         if (authority.state_key, authority.scope_hash) != here:
             raise XminError("repair_authority.binding_mismatch", "The document is bound to another route than this manifest's.")
@@ -134,19 +148,20 @@ def authority_documents(route: Route, *, endpoints: EndpointResolver, ref: str |
 
     :raises XminError: ``repair_authority.not_found``.
     """
-    with opened(route, endpoints) as (ledger, _):
-        rows = ledger.list_authorities(limit=limit, authority_id=ref)
+    with looking(route, endpoints) as view:
+        rows = view.ledger.list_authorities(limit=limit, authority_id=ref)
+        now = server_time(view.session).replace(tzinfo=UTC)
     if ref is not None and not rows:
         raise XminError("repair_authority.not_found", f"No repair authority {ref!r} exists in this state database.")
-    return [_document(row) for row in rows]
+    return [_document(row, now) for row in rows]
 
 
-def _document(row: Any) -> dict[str, Any]:
+def _document(row: Any, now: datetime) -> dict[str, Any]:
     authority = authority_of_row(row)
     if authority is None or authority.digest != bytes(row["authority_digest"]):
         return {"authority_id": row["authority_id"], "state": "digest_mismatch"}
-    consumed, now = row["consumed_at_utc"], datetime.now(UTC)
-    state = "consumed" if consumed else "expired" if now >= authority.expires_at else "valid"
+    consumed, begun = row["consumed_at_utc"], now >= authority.created_at
+    state = "consumed" if consumed else "expired" if now >= authority.expires_at else "valid" if begun else "not_yet_valid"
     return {
         **authority.model_dump(mode="json"),
         "state": state,
@@ -157,24 +172,47 @@ def _document(row: Any) -> dict[str, Any]:
     }
 
 
-def _stopped_binding(route: Route, *, endpoints: EndpointResolver, run_id: str, map_index: int) -> dict[str, Any]:
+def _clock(route: Route, endpoints: EndpointResolver, binding: dict[str, Any]) -> datetime:
+    """The state server's clock, unless the route has moved past the binding: nobody should review what no run could use."""
+    with looking(route, endpoints) as view:
+        current = view.ledger.read_checkpoint(view.identity.state_key)
+        here = (view.identity.state_key.hex(), *((None, None) if current is None else (current.xmin, current.revision)))
+        if here != (binding["state_key"], binding["checkpoint_xmin"], binding["checkpoint_revision"]):
+            raise XminError(
+                "repair_authority.binding_mismatch",
+                "The route has moved on since this run was stopped.",
+                hint="Run it again; if it is stopped again, propose from that.",
+            )
+        return server_time(view.session).replace(tzinfo=UTC)
+
+
+def _stopped_binding(route: Route, invocation: Invocation, *, endpoints: EndpointResolver) -> dict[str, Any]:
     with opened(route, endpoints) as (ledger, _):
-        row = ledger.last_audit(invocation_digest(Invocation(process=route.process, run_id=run_id, map_index=map_index)))
+        row = ledger.last_audit(invocation_digest(invocation))
     error = json.loads(row["evidence"]).get("error") if row is not None else None
     binding = (error or {}).get("details", {}).get("binding")
-    if error is None or binding is None:
+    if binding is None:
         raise XminError(
             "evidence.not_found",
             "The last attempt of this run was not stopped by something that an approval could admit.",
-            details={"run_id": run_id, "code": error["code"] if error else None},
+            details={"run_id": invocation.run_id, "code": error["code"] if error else None},
         )
-    return {**binding, "code": error["code"]}
+    return dict(binding)
+
+
+def _binding(refusal: XminError | None) -> dict[str, Any]:
+    """The binding of a rehearsed refusal."""
+    if refusal is None:
+        raise XminError("evidence.not_found", "Nothing would stop this run any more.", hint="Run it again; it needs no approval.")
+    if "binding" not in refusal.details:
+        raise refusal
+    return dict(refusal.details["binding"])
 
 
 def _observed_allow(binding: dict[str, Any]) -> dict[str, Any]:
     allow: dict[str, Any] = {"full_baseline": binding["full_baseline"]}
-    missing, active = binding.get("observed_missing", 0), binding.get("observed_active", 0)
-    if binding["code"] in ("guard.deletes_exceeded", "guard.empty_snapshot", "repair_authority.bounds_exceeded") and active:
+    if binding.get("delete_bounds"):
+        missing, active = binding["observed_missing"], binding["observed_active"]
         # The smallest ratio of 15 decimals that still covers the observed fraction.
         ratio = min(Decimal(1), (Decimal(missing) / Decimal(active)).quantize(Decimal("1e-15"), rounding="ROUND_CEILING"))
         allow |= {"max_delete_rows": missing, "max_delete_ratio": ratio}

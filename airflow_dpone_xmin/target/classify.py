@@ -83,6 +83,17 @@ def presence_pass(difference: Table, target: Table, rows: Stage, *, projection: 
     return insert(difference).from_select(["pass", "kind", *projection.key, "n"], absent.union_all(present))
 
 
+def unmatched_rows(target: Table, rows: Stage, *, projection: Projection, mode: DeleteMode) -> Select[Any]:
+    """How many rows of the payload have no active row in the target."""
+    return (
+        select(Count())
+        .select_from(rows.rows.outerjoin(target, and_(rows.matches(target), active(target, mode))))
+        .where(target.c[projection.key[0]].is_(None))
+        .with_hint(target, PASS_HINT, "mssql")
+        .with_hint(rows.rows, PASS_HINT, "mssql")
+    )
+
+
 def summary(difference: Table, *, number: int) -> Select[Any]:
     """Counts per kind of one pass."""
     return select(difference.c.kind, func.sum(difference.c.n)).where(difference.c["pass"] == _kind(number)).group_by(difference.c.kind)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Table, select
 
+from airflow_dpone_xmin.contracts.envelope import Payload
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.route import DeleteMode
-from airflow_dpone_xmin.contracts.state import ActionCounts, Checkpoint, Classification, Receipt
+from airflow_dpone_xmin.contracts.state import ActionCounts, Classification, Receipt
 from airflow_dpone_xmin.policy.guards import judge_min_rows
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_transfer
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
@@ -31,10 +32,11 @@ from airflow_dpone_xmin.target.classify import (
     presence_pass,
     read_classification,
     summary,
+    unmatched_rows,
 )
 from airflow_dpone_xmin.target.dml import Actions
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.gate import Gate, approvable, counts_of, repair_binding, stopped
+from airflow_dpone_xmin.target.gate import DRIFT, Competitor, Gate, counts_of, stopped
 from airflow_dpone_xmin.target.identity import require_binding
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.record import record_of, write_record
@@ -64,8 +66,8 @@ def finalize(engine: Engine, session: Session, catalog: Catalog, work: Work, *, 
             engine.rollback(session)
             return found
         _require_same_table(engine, session, work)
-        repair = _admit(session, catalog, ledger, work)
-        receipt = _Transaction(engine, session, ledger, target, work, repair).run()
+        gate = _admit(session, catalog, ledger, work)
+        receipt = _Transaction(engine, session, ledger, target, work, gate).run()
         commit_or_doubt(engine, session, resource=work.resource)
         return receipt
 
@@ -74,11 +76,16 @@ def finalize(engine: Engine, session: Session, catalog: Catalog, work: Work, *, 
 class Preview:
     """What a commit would find.
 
+    :param payload: which rows were extracted, and *reason* why.
     :param refusal: what would stop it.
+    :param repair: the approval that it would consume.
     """
 
     classification: Classification
-    refusal: XminError | None
+    payload: Payload
+    reason: str
+    refusal: XminError | None = None
+    repair: RepairAuthority | None = None
 
 
 def preview(engine: Engine, session: Session, catalog: Catalog, work: Work, *, authority: VerifiedDatabases) -> Preview:
@@ -89,8 +96,8 @@ def preview(engine: Engine, session: Session, catalog: Catalog, work: Work, *, a
     with _locked(engine, session, work) as target:
         ledger = Ledger(session, catalog, authority)
         _require_same_table(engine, session, work)
-        repair = _admit(session, catalog, ledger, work)
-        seen = _Transaction(engine, session, ledger, target, work, repair).preview()
+        gate = _admit(session, catalog, ledger, work)
+        seen = _Transaction(engine, session, ledger, target, work, gate).preview()
         engine.rollback(session)
         return seen
 
@@ -111,7 +118,7 @@ def _require_same_table(engine: Engine, session: Session, work: Work) -> None:
     require_shape(engine, live_table(engine, session, work.route.layout.target), work.route, work.envelope.projection)
 
 
-def _admit(session: Session, catalog: Catalog, ledger: Ledger, work: Work) -> RepairAuthority | None:
+def _admit(session: Session, catalog: Catalog, ledger: Ledger, work: Work) -> Gate:
     """Identity, checkpoint and head are still what admission saw; the approval is admitted before the ownership is judged."""
     require_binding(session, catalog, work.binding, environment=work.route.environment)
     require_unfenced(session, catalog, work.binding.identity)
@@ -122,12 +129,11 @@ def _admit(session: Session, catalog: Catalog, ledger: Ledger, work: Work) -> Re
     if work.repair is not None:
         bound = RepairBinding(work.route.environment, work.state_key, work.scope_hash, now.checkpoint)
         repair = admitted_authority(ledger, work.repair, bound, now=server_time(session))
-    _own(ledger, work, repair)
-    return repair
+    return Gate(work, repair, competing=_own(ledger, work, repair))
 
 
-def _own(ledger: Ledger, work: Work, repair: RepairAuthority | None) -> None:
-    """One active owner per target; an approval may end exactly one old ownership."""
+def _own(ledger: Ledger, work: Work, repair: RepairAuthority | None) -> Competitor | None:
+    """One active owner per target; an approval may end exactly one old ownership. Returns an owner that stays."""
     owner = ledger.active_owner(work.binding.identity)
     if repair is not None and repair.transfer is not None:
         old = None if owner is None or owner == work.state_key else ledger.read_checkpoint(owner)
@@ -135,26 +141,22 @@ def _own(ledger: Ledger, work: Work, repair: RepairAuthority | None) -> None:
         if owner is not None and old is not None:  # admitted: both are the approved ones
             ledger.supersede(owner, by=work.state_key, previous=old)
     elif owner is not None and owner != work.state_key:
-        binding = repair_binding(work.route.environment, work.state_key, work.scope_hash, work.position.checkpoint)
-        conflict = ownership_conflict(owner, work.state_key, old=ledger.read_checkpoint(owner), binding=binding)
-        raise approvable(conflict, binding=conflict.details["binding"], run_id=work.invocation.run_id)
+        return owner_position(ledger, owner)
+    return None
 
 
-def ownership_conflict(owner: bytes, state_key: bytes, *, old: Checkpoint | None, binding: dict[str, Any]) -> XminError:
-    """The refusal that names the old owner's exact position, so that a transfer can be proposed."""
-    transfer = {"state_key": owner.hex(), "xmin": old.xmin if old else None, "revision": old.revision if old else None}
-    return XminError(
-        "target_ownership.conflict",
-        f"State key {owner.hex()[:16]}… owns the target; this run's is {state_key.hex()[:16]}….",
-        details={"binding": {**binding, "transfer": transfer}},
-    )
+def owner_position(ledger: Ledger, owner: bytes) -> Competitor:
+    """An owner as a transfer must name it, and as people know it."""
+    old = ledger.read_checkpoint(owner)
+    position = {"state_key": owner.hex(), "xmin": old.xmin if old else None, "revision": old.revision if old else None}
+    return Competitor(process=ledger.process_of(owner), position=position)
 
 
 class _Transaction:
     """The steps between the admission and the commit."""
 
-    def __init__(self, engine: Engine, session: Session, ledger: Ledger, target: Table, work: Work, repair: RepairAuthority | None) -> None:
-        self._session, self._ledger, self._target, self._work, self._repair = session, ledger, target, work, repair
+    def __init__(self, engine: Engine, session: Session, ledger: Ledger, target: Table, work: Work, gate: Gate) -> None:
+        self._session, self._ledger, self._target, self._work, self._gate = session, ledger, target, work, gate
         self._mode = work.route.delete_mode
         self._projection = work.envelope.projection
         self._difference = engine.difference_table(session, self._projection)
@@ -163,17 +165,18 @@ class _Transaction:
         detected_at = server_time(self._session)
         self._require_payload()
         before = self._classify(BEFORE)
-        Gate(self._work, self._repair).judge(before)
+        self._gate.judge(before, drift=self._drifted(before))
         counts = self._act(before, detected_at)
-        return write_record(self._ledger, record_of(self._work), counts=counts, detected_at=detected_at, repair=self._repair)
+        return write_record(self._ledger, record_of(self._work), counts=counts, detected_at=detected_at, repair=self._gate.repair)
 
     def preview(self) -> Preview:
         before = self._classify(BEFORE)
+        seen = Preview(before, self._work.envelope.payload, self._work.envelope.reason)
         try:
-            Gate(self._work, self._repair).judge(before)
+            self._gate.judge(before, drift=self._drifted(before))
         except XminError as error:
-            return Preview(before, error)
-        return Preview(before, None)
+            return replace(seen, refusal=error)
+        return replace(seen, repair=self._gate.repair)
 
     def _require_payload(self) -> None:
         """The payload is still the proven one: what the counters call unchanged must not be what got lost meanwhile."""
@@ -203,6 +206,14 @@ class _Transaction:
         self._session.execute("finalize.classify", statement)
         return read_classification(self._session.rows("finalize.summary", summary(self._difference, number=number)))
 
+    def _drifted(self, before: Classification) -> bool:
+        """Whether keys without an active row outnumber the rows that the payload brings for such keys; it holds no row without a key."""
+        lacking = before.absent + before.tombstoned
+        if self._work.envelope.payload is Payload.FULL or not self._mode.reconciles or not lacking:
+            return False
+        statement = unmatched_rows(self._target, self._work.staged.rows, projection=self._projection, mode=self._mode)
+        return int(self._session.scalar("finalize.drift", statement)) < lacking
+
     def _act(self, before: Classification, detected_at: datetime) -> ActionCounts:
         """One statement per action, skipped when it has nobody to act upon; then look again."""
         work, staged = self._work, self._work.staged
@@ -223,8 +234,7 @@ class _Transaction:
         inserted = self._execute("finalize.insert", actions.insert_absent, when=some and before.absent > 0)
         after = self._classify(AFTER)
         if after.missing or after.absent or after.tombstoned:
-            message = "Keys remain whose rows are not in the payload, or rows whose keys are gone."
-            raise stopped(work, "reconcile.full_repair_required", message, before, repair=self._repair, baseline=True, now=after)
+            raise stopped(work, "reconcile.full_repair_required", DRIFT, before, repair=self._gate.repair, baseline=True, now=after)
         hard = self._mode is DeleteMode.HARD
         counts = ActionCounts(
             payload=staged.rows_count,

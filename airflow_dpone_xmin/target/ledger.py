@@ -215,6 +215,11 @@ class Ledger:
         )
         return None if row is None else bytes(row._mapping["state_key"])
 
+    def process_of(self, state_key: bytes) -> str:
+        """Name of the process that a state key belongs to."""
+        table = self._catalog.source_state
+        return str(self._session.scalar("owner.process", select(table.c.process).where(table.c.state_key == state_key)))
+
     def write_checkpoint(self, values: Mapping[str, Any], *, previous: Checkpoint | None) -> None:
         """Compare and set by (state key, previous xmin, previous revision).
 

@@ -31,8 +31,8 @@ from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import Catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts
-from airflow_dpone_xmin.target.finalize import ownership_conflict
-from airflow_dpone_xmin.target.gate import approvable, repair_binding
+from airflow_dpone_xmin.target.finalize import owner_position
+from airflow_dpone_xmin.target.gate import approvable, ownership_conflict, repair_binding
 from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.record import Record, write_record
@@ -128,13 +128,14 @@ def require_replaceable(session: Session, ledger: Ledger, work: CampaignWork, fa
         admit_transfer(repair, owner=owner, owner_checkpoint=old)
         return repair
     binding = repair_binding(route.environment, campaign.state_key, work.scope_hash, None)
+    invocation = Invocation(process=route.process, run_id=work.run_id)
     if owner is not None:
-        error = ownership_conflict(owner, campaign.state_key, old=old, binding=binding)
-        raise approvable(error, binding=error.details["binding"], run_id=work.run_id)
+        error = ownership_conflict(owner_position(ledger, owner), campaign.state_key, binding=binding)
+        raise approvable(error, binding=error.details["binding"], route=route, invocation=invocation)
     tombstones = _tombstones(session, _plain_table(route.layout.target.name, facts), route.delete_mode)
     if tombstones and repair is None:
         message = f"{route.layout.target.display} has {tombstones} tombstones, but no state key owns them."
-        raise approvable(XminError("checkpoint.missing", message), binding=binding, run_id=work.run_id)
+        raise approvable(XminError("checkpoint.missing", message), binding=binding, route=route, invocation=invocation)
     if repair is not None and not tombstones:
         message = "The target has neither an owner nor tombstones."
         raise XminError("repair_authority.unused", message, details={"authority_id": repair.authority_id})

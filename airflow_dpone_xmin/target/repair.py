@@ -36,7 +36,7 @@ def load_authority(ledger: Ledger, selection: RepairSelection) -> RepairAuthorit
     :raises XminError: ``repair_authority.not_found``, ``.digest_mismatch``, ``.unsigned`` and what the envelope's verification raises.
     """
     row = ledger.find_authority(selection.ref)
-    if row is None:
+    if row is None or row["authority_id"] != selection.ref:  # SQL Server ignores trailing spaces in a comparison
         raise XminError("repair_authority.not_found", f"No repair authority {selection.ref!r} exists in this state database.")
     authority = authority_of_row(row)
     if authority is None or authority.digest != bytes(row["authority_digest"]):

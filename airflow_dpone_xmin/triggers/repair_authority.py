@@ -92,7 +92,7 @@ class RepairAuthorityTrigger(BaseTrigger):
             pending = pending or asyncio.create_task(asyncio.to_thread(self._look))
             try:
                 # Shielded: a thread cannot be cancelled, and a second one would only queue behind it.
-                status = await asyncio.wait_for(asyncio.shield(pending), self._patience())
+                status = await asyncio.wait_for(asyncio.shield(pending), self._patience(first=status is None))
             except TimeoutError:
                 self.log.warning("Repair authority %s: the state database has not answered yet.", self.repair_authority_ref)
             else:
@@ -107,9 +107,9 @@ class RepairAuthorityTrigger(BaseTrigger):
                 return
             await asyncio.sleep(0 if pending else min(self.poke_interval, remaining))
 
-    def _patience(self) -> float:
-        """A first look gets its time even when a restart came late."""
-        return max(1.0, min(ANSWER_SECONDS, self.deadline - time.time()))
+    def _patience(self, *, first: bool) -> float:
+        """A first look gets its time even when the triggerer starts late: until then nobody has looked since the approval may have come."""
+        return ANSWER_SECONDS if first else max(1.0, min(ANSWER_SECONDS, self.deadline - time.time()))
 
     def _look(self) -> AuthorityStatus:
         return look(self.manifest, table=self.table, ref=self.repair_authority_ref)

@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -22,6 +24,7 @@ from airflow_dpone_xmin.hooks.postgres import PostgresSourceAuthorityHook
 from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 from airflow_dpone_xmin.operators.worker import CancellableWork
+from airflow_dpone_xmin.runtime.repair import parse_authority
 from airflow_dpone_xmin.target.postgres import PostgresEngine
 from tests.airflow.conftest import COLUMNS, Operator, connection, context
 from tests.approvals import Owner
@@ -114,11 +117,11 @@ def test_a_guard_fails_the_task_at_once_and_its_log_tells_an_approver_everything
     deployment.source.run("DELETE FROM orders WHERE id <= 10")
     text = refused(operator(manifest=manifest), AirflowFailException, "guard.deletes_exceeded")
     whole = text + caplog.text
-    assert whole.count("dpone-xmin repair propose MANIFEST --run-id run-x --id ID --reason TEXT -o FILE") == 1
+    assert whole.count("\ndpone-xmin repair propose orders_process.json --run-id run-x --id repair-") == 1
     assert whole.count("10 of 40 active rows missing, ratio 10/40") == 1
     assert f"checkpoint     revision 1, xmin {first['checkpoint_xmin']}" in caplog.text
     assert "full baseline  not needed" in caplog.text
-    assert '{"name": "orders_process"' in caplog.text  # MANIFEST of the command
+    assert 'cat > orders_process.json <<\'MANIFEST\'\n{"name": "orders_process"' in caplog.text
     assert "Hint: Verify the deletes" in text
 
 
@@ -131,8 +134,41 @@ def test_the_proposed_command_names_manifest_table_and_map_index(
     deployment.source.run("DELETE FROM orders WHERE id <= 10")
     with pytest.raises(AirflowFailException, match=r"guard\.deletes_exceeded"):
         operator(manifest=str(path), table="public.orders").execute(context("manual__2026", map_index=2))
-    assert f"propose '{path}' --table public.orders --run-id manual__2026 --map-index 2 --id ID" in caplog.text
+    assert f"propose '{path}' --run-id manual__2026 --map-index 2 --id repair-" in caplog.text
     assert '"name"' not in caplog.text
+
+
+def test_the_command_in_the_log_runs_as_it_is_printed(
+    deployment: World, operator: Operator, approver: Owner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pasted into a shell: an inline manifest is saved first, and a stop before extraction is rehearsed."""
+    operator().execute(context("run-1"))
+    moved = {**guarded(deployment, max_delete_rows=2), "name": "shop/moved:it"}
+    deployment.source.run("DELETE FROM orders WHERE id <= 10")
+    with pytest.raises(AirflowFailException, match=r"^target_ownership\.conflict"):
+        operator(manifest=moved).execute(context("run-2", map_index=3))
+    assert "old owner" in caplog.text and "nothing yet: the command reads both sides once" in caplog.text
+    command = caplog.text.partition("This writes it for review:\n")[2].partition(".yaml\n")[0] + ".yaml"
+    source, target = deployment.source.endpoint(), deployment.target.endpoint()
+    settings = {
+        "DPONE_REGISTRY": os.environ["AIRFLOW__DPONE_XMIN__REGISTRY"],
+        "DPONE_TRUSTED_KEYS": str(approver.public),
+        "DPONE_CONN_SRC": f"postgresql://{source.user}@/{source.database}?host={source.host}",
+        "DPONE_CONN_DWH": f"postgresql://{target.user}@/{target.database}?host={target.host}",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (document,) = tmp_path.glob("repair-*.yaml")
+    authority = parse_authority(document.read_bytes(), yaml=True)
+    assert (authority.allow.full_baseline, authority.allow.max_delete_rows, authority.transfer is not None) == (True, 10, True)
+    deployment.process = "shop/moved:it"
+    approver.approve(deployment, authority)
+    summary = operator(manifest=moved, repair_authority_ref=document.stem).execute(context("run-2", map_index=3))
+    assert (summary["repair_authority"]["id"], summary["counts"]["soft_deleted"]) == (document.stem, 10)
 
 
 # ---- exceptional runs -----------------------------------------------------------------------------------------------------

@@ -53,15 +53,18 @@ def test_show_says_whether_an_approval_is_usable_and_why_not(stopped: World, cli
 
     proposing = ("repair", "propose", "orders.json", "--run-id", "stopped", "--id", "fix", "--reason", "archived", "-o", "fix.yaml")
     assert cli(*proposing).code != 0  # the run itself was never there: only its mapped task
+    shown = ("evidence", "show", "orders.json", "--run-id", "stopped")
+    assert "guard.deletes_exceeded" not in cli(*shown).err
+    assert "guard.deletes_exceeded" in cli(*shown, "--map-index", "3").err
     assert cli(*proposing, "--map-index", "3").code == 0
     assert show().code != 0
     assert cli("repair", "approve", "orders.json", "fix.yaml", "--owner", "owner", "--key", "owner.key").code == 0
     document = show().json
-    assert (document["state"], document["usable"], document["reason"]) == ("valid", True, "ready")
+    assert (document["state"], document["usable"], document["verdict"], document["reason"]) == ("valid", True, "ready", "archived")
 
     stopped.source.run("INSERT INTO orders SELECT g, g FROM generate_series(1, 5) g")
     stopped.run("between")
     document = show().json
-    assert (document["state"], document["usable"], document["reason"]) == ("valid", False, "repair_authority.binding_mismatch")
+    assert (document["state"], document["usable"], document["verdict"]) == ("valid", False, "repair_authority.binding_mismatch")
     assert "moved past it" in document["message"]
     assert "usable" in cli("repair", "show", "orders.json", "fix").out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from airflow_dpone_xmin.cli.context import CommonOptions
+from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.registry.keys import generate_keypair, read_signer
 from airflow_dpone_xmin.registry.sign import sign_registry
@@ -124,7 +128,7 @@ def test_an_exceptional_day(shell: Shell) -> None:
     shell("run", "m.yaml", "--run-id", "r1")
     shell.world.source.run("DELETE FROM orders WHERE id <= 5")
     text = shell.refused("guard.deletes_exceeded", "run", "m.yaml", "--run-id", "r2")
-    assert "repair propose MANIFEST --run-id r2" in text
+    assert "command: dpone-xmin repair propose m.yaml --run-id r2 --id repair-" in text
     look = shell("run", "m.yaml", "--run-id", "look", "--dry-run", "--format", "json")
     assert (look.code, look.json["classification"]["would_delete"], look.json["refusal"]["code"]) == (1, 5, "guard.deletes_exceeded")
     proposed = shell(
@@ -139,6 +143,11 @@ def test_an_exceptional_day(shell: Shell) -> None:
     (listed,) = shell("repair", "list", "m.yaml", "--format", "json").json["authorities"]
     assert (listed["state"], listed["signed"]) == ("valid", True)
     shell.environ.setenv("DPONE_REPAIR_AUTHORITY_REF", "fix")
+    before = everything(shell.world)
+    look = shell("run", "m.yaml", "--run-id", "look", "--dry-run", "--format", "json")
+    assert (look.code, look.json["refusal"], look.json["repair_authority"]["id"]) == (0, None, "fix")
+    assert "fix would be consumed" in shell("run", "m.yaml", "--run-id", "look", "--dry-run").out
+    assert everything(shell.world) == before
     done = shell("run", "m.yaml", "--run-id", "r2", "--format", "json")
     assert (done.code, done.json["receipt"]["repair_authority"]["id"], done.json["receipt"]["counts"]["soft_deleted"]) == (0, "fix", 5)
     shell.refused("repair_authority.consumed", "run", "m.yaml", "--run-id", "r3")
@@ -146,6 +155,48 @@ def test_an_exceptional_day(shell: Shell) -> None:
     shell.refused("repair_authority.not_found", "repair", "show", "m.yaml", "nosuch")
     shell.environ.setenv("DPONE_REPAIR_AUTHORITY_REF", "")
     assert shell("run", "m.yaml", "--run-id", "r3").code == 0, "an empty reference is none"
+
+
+def several(shell: Shell) -> None:
+    """The manifest names two tables, both pinned."""
+    world = shell.world
+    world.source.run("CREATE TABLE customers (id bigint PRIMARY KEY)", f"GRANT SELECT ON customers TO {READER}")
+    document = world.registry().model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document["connections"]["src"]["connection"]["postgres_source_authority"] = world.source.authority("public.orders", "public.customers")
+    world._registry = RegistryDocument.model_validate(document)
+    shell.sign()
+    manifest = world.manifest()
+    del manifest["source"]["table"], manifest["sink"]["table"]
+    shell.write(json.dumps(manifest | {"schemas": {"public": {"tables": ["customers", "orders"]}}}))
+
+
+def test_the_command_of_a_stop_runs_as_it_is_printed(shell: Shell) -> None:
+    """With the table of several, and with the options that found the registry; in the error and in the evidence alike."""
+    several(shell)
+    settings = {name: os.environ[f"DPONE_{name}"] for name in ("REGISTRY", "TRUSTED_KEYS")}
+    for name in settings:
+        shell.environ.delenv(f"DPONE_{name}")
+    given = ("--registry", settings["REGISTRY"], "--trusted-key", settings["TRUSTED_KEYS"], "--environment", "test")
+    route = ("m.yaml", "--table", "public.orders", *given)
+    assert shell("run", *route, "--run-id", "r1").code == 0
+    shell.world.source.run("DELETE FROM orders WHERE id <= 5")
+    stopped = shell("run", *route, "--run-id", "it's r2", "--format", "json").json["error"]
+    assert stopped["code"] == "guard.deletes_exceeded"
+    kept = shell("evidence", "show", *route, "--run-id", "it's r2", "--format", "json").json["error"]["details"]["evidence"]["error"]
+    assert kept == stopped
+    program, *words = shlex.split(stopped["details"]["command"])
+    assert program == "dpone-xmin"
+    done = shell(*words)
+    assert done.code == 0, done.err
+    (document,) = shell.directory.glob("repair-*.yaml")
+    approve = done.err.partition("then: dpone-xmin ")[2].partition(" --key …")[0]
+    assert shell(*shlex.split(approve), "--key", "k.key", "--owner", "owner").code == 0
+    committed = shell("run", *route, "--run-id", "it's r2", "--repair-authority-ref", document.stem, "--format", "json").json
+    assert committed["receipt"]["repair_authority"]["id"] == document.stem
+
+
+def test_a_password_in_the_registry_s_address_is_not_printed() -> None:
+    assert CommonOptions(registry="https://user:s3cret@host/r", trusted_key=("k",)).words() == ["--trusted-key", "k"]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ class Matrix:
     """One scenario: a source with pending changes and a target that can be reset to the moment before them."""
 
     world: World
+    reason: str = "delta"
     template: str = ""
     oid: int = 0
     old: Position | None = None
@@ -114,7 +115,7 @@ class Matrix:
         counting = Counting()
         with observing(counting):
             outcome = self.world.run(RUN_ID, progress=counting.progress)
-        assert outcome.receipt.payload_reason == "delta"
+        assert outcome.receipt.payload_reason == self.reason
         assert outcome.status == "committed"
         assert self.is_new(self.position())
         self.boundaries = counting.seen

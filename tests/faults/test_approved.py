@@ -14,7 +14,7 @@ from airflow_dpone_xmin.runtime.evidence import Outcome
 from airflow_dpone_xmin.target.repair import RepairSelection
 from tests.approvals import Owner, refused
 from tests.children import Job, start
-from tests.faults.matrix import RUN_ID, Boundary, Kind, Matrix, Position, run_and_die, sample
+from tests.faults.matrix import COLUMNS, RUN_ID, Boundary, Kind, Matrix, Position, run_and_die, sample
 from tests.world import Setup, World
 
 UNSIGNED = RepairSelection("fix", None)  # plain data, so that it crosses into a child; signatures have tests of their own
@@ -48,9 +48,35 @@ class ApprovedMatrix(Matrix):
         assert child.exitcode == -signal.SIGKILL, f"{boundary} was not hit: exit code {child.exitcode}"
 
 
+class TransferMatrix(ApprovedMatrix):
+    """The position includes who owns the target, and who did."""
+
+    def position(self, name: str = "") -> Position:
+        found = super().position(name)
+        states = self.world.target.rows(
+            "SELECT process, revision, load_id, receipt_id, superseded_by_state_key IS NULL, superseded_at_utc IS NULL"
+            f" FROM {self.world.state_name('dpone_source_state')} ORDER BY 1"
+        )
+        return replace(found, checkpoint=tuple(tuple(row) for row in states))
+
+    def is_new(self, position: Position) -> bool:
+        assert self.old is not None
+        new = [receipt for receipt in position.receipts if receipt[4] == RUN_ID]
+        if len(new) != 1 or len(position.receipts) != 2 or len(position.checkpoint) != 2:
+            return False
+        ((revision, _, load, receipt, _),), (head, *consumed) = new, position.head
+        taken, (old, *_) = position.checkpoint, self.old.checkpoint
+        return (
+            taken == (("moved", 1, load, receipt, True, True), (*old[:4], False, False))
+            and (revision, load) == head[:2]
+            and consumed == [("fix", receipt)]
+            and self.world.target_rows(COLUMNS) == self.world.source_rows(COLUMNS)
+        )
+
+
 @pytest.fixture
-def matrix(worlds: Setup, embedded_only: None, tmp_path: Path) -> Iterator[ApprovedMatrix]:
-    """A guard stopped three of eight deletes; the approval is in place."""
+def stopped(worlds: Setup, embedded_only: None) -> World:
+    """Three of eight rows are to go; one changed, one is new."""
     made = worlds(
         "CREATE TABLE orders (id bigint PRIMARY KEY, code varchar(10) NOT NULL, qty integer, note text)",
         "INSERT INTO orders SELECT g, 'c' || g, g, 'note ' || g FROM generate_series(1, 8) g",
@@ -60,14 +86,31 @@ def matrix(worlds: Setup, embedded_only: None, tmp_path: Path) -> Iterator[Appro
     made.source.run(
         "DELETE FROM orders WHERE id <= 3", "UPDATE orders SET qty = 0 WHERE id = 4", "INSERT INTO orders VALUES (9, 'new', 9, '')"
     )
-    refused(made, "guard.deletes_exceeded", RUN_ID)
-    owner = Owner(tmp_path)
-    owner.admit(made, RUN_ID)
-    world = ApprovedWorld(**{name: getattr(made, name) for name in World.__dataclass_fields__})
-    matrix = ApprovedMatrix(world)
+    return made
+
+
+def prepared(kind: type[ApprovedMatrix], stopped: World, directory: Path, *, code: str, reason: str) -> Iterator[ApprovedMatrix]:
+    """Run :data:`RUN_ID` was stopped by *code* and its approval is in place."""
+    refused(stopped, code, RUN_ID)
+    Owner(directory).admit(stopped, RUN_ID)
+    world = ApprovedWorld(**{name: getattr(stopped, name) for name in World.__dataclass_fields__})
+    matrix = kind(world, reason=reason)
     matrix.prepare()
     yield matrix
     matrix.drop()
+
+
+@pytest.fixture
+def matrix(stopped: World, tmp_path: Path) -> Iterator[ApprovedMatrix]:
+    """A guard stopped the deletes."""
+    yield from prepared(ApprovedMatrix, stopped, tmp_path, code="guard.deletes_exceeded", reason="delta")
+
+
+@pytest.fixture
+def transfer(stopped: World, tmp_path: Path) -> Iterator[ApprovedMatrix]:
+    """Another process takes the target over, with a full baseline and the deletes."""
+    stopped.process = "moved"
+    yield from prepared(TransferMatrix, stopped, tmp_path, code="target_ownership.conflict", reason="baseline")
 
 
 def attempt_all(matrix: ApprovedMatrix, kind: Kind, states: list[Boundary]) -> None:
@@ -96,10 +139,24 @@ def test_approved_run(matrix: ApprovedMatrix, kind: Kind) -> None:
     attempt_all(matrix, kind, chosen)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["raised", "session", "process", "lost_ack"])
+def test_approved_transfer(transfer: ApprovedMatrix, kind: Kind) -> None:
+    """Old owner superseded, new owner, baseline, receipt and consumption: together, or not at all."""
+    inside = from_the_lock_on(transfer.boundaries)
+    assert {"owner.supersede", "checkpoint.insert", "repair.consume"} <= {b.label for b in inside}
+    if kind == "lost_ack":
+        chosen = [b for b in sample(transfer.boundaries, kind) if b in inside]
+    else:
+        chosen = [b for b in inside if b.label in ("owner.supersede", "checkpoint.insert", "repair.consume", "transaction.commit")]
+    attempt_all(transfer, kind, chosen)
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_every_boundary_of_an_approved_run(matrix: ApprovedMatrix, kind: Kind) -> None:
-    attempt_all(
-        matrix, kind, [b for b in matrix.boundaries if kind != "lost_ack" or (b.label == "transaction.commit" and b.phase == "after")]
-    )
+@pytest.mark.parametrize("scenario", ["matrix", "transfer"])
+def test_every_boundary_of_an_approved_run(request: pytest.FixtureRequest, scenario: str, kind: Kind) -> None:
+    found: ApprovedMatrix = request.getfixturevalue(scenario)
+    lost = [b for b in found.boundaries if b.label == "transaction.commit" and b.phase == "after"]
+    attempt_all(found, kind, lost if kind == "lost_ack" else found.boundaries)

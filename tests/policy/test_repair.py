@@ -68,6 +68,7 @@ def code_of(caught: pytest.ExceptionInfo[XminError]) -> str:
         {"state_key": "AB" * 32},
         {"authority_id": "two words"},
         {"authority_id": "x'; --"},
+        *[{"authority_id": name} for name in ("", "None", " ", " fix", "fix ", "fix\n", "-x", "--help", "\u00e9")],
         {"reason": ""},
         {"allow": {"max_delete_rows": -1}},
         {"allow": {"max_delete_rows": 2**63}},
@@ -127,6 +128,7 @@ def test_an_exact_authority_is_admitted() -> None:
     [
         ({}, True, NOW, "consumed"),
         ({}, False, NOW + timedelta(hours=1), "expired"),
+        ({}, False, NOW - timedelta(microseconds=1), "not_yet_valid"),
         ({"environment": "test"}, False, NOW, "environment_mismatch"),
         ({"state_key": OLD.hex()}, False, NOW, "binding_mismatch"),
         ({"scope_hash": OLD.hex()}, False, NOW, "binding_mismatch"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,14 +72,16 @@ def decide(prior: Prior, safe: int, visible: int, **options: object) -> tuple[Pa
     ("prior", "payload", "reason"),
     [
         (Prior(), Payload.FULL, "baseline"),
-        (Prior(force_full="repair_authority"), Payload.FULL, "repair_authority"),
+        (Prior(approved_full=True), Payload.FULL, "baseline"),
         (Prior(xmin=100, projection_fingerprint=FINGERPRINT), Payload.DELTA, "delta"),
         (Prior(xmin=200, projection_fingerprint=FINGERPRINT), Payload.DELTA, "delta"),
         (Prior(xmin=100, projection_fingerprint=b"g" * 32), Payload.FULL, "projection_changed"),
         (Prior(xmin=100, projection_fingerprint=None), Payload.FULL, "projection_changed"),
         (Prior(xmin=100, projection_fingerprint=FINGERPRINT, authority_rotated=True), Payload.FULL, "authority_rotated"),
         (Prior(xmin=900, projection_fingerprint=FINGERPRINT, authority_rotated=True), Payload.FULL, "authority_rotated"),
-        (Prior(xmin=100, projection_fingerprint=FINGERPRINT, force_full="repair_authority"), Payload.FULL, "repair_authority"),
+        (Prior(xmin=100, projection_fingerprint=FINGERPRINT, force_full="target_state_diverged"), Payload.FULL, "target_state_diverged"),
+        (Prior(xmin=100, projection_fingerprint=FINGERPRINT, approved_full=True), Payload.FULL, "repair_authority"),
+        (Prior(xmin=100, projection_fingerprint=FINGERPRINT, report=True), Payload.DELTA, "delta"),
     ],
 )
 def test_payload_and_reason(prior: Prior, payload: Payload, reason: str) -> None:
@@ -89,7 +94,7 @@ def test_a_window_of_2_31_ids_makes_the_payload_full() -> None:
     assert decide(prior, 200, 100 + MAX_WIDTH) == (Payload.FULL, "window_too_wide")
 
 
-@pytest.mark.parametrize("force", [None, "repair_authority"])
+@pytest.mark.parametrize("force", [None, "target_state_diverged"])
 @pytest.mark.parametrize(
     ("standby", "code", "retryable"), [(False, "xmin_window.regressed", False), (True, "xmin_window.standby_lags", True)]
 )
@@ -105,8 +110,27 @@ def test_exact_crosses_an_epoch_and_strict_stops() -> None:
     with pytest.raises(XminError) as caught:
         decide(prior, EPOCH + 10, EPOCH + 20, mode="strict")
     assert caught.value.code == "xmin_window.strict_stop"
-    approved = Prior(xmin=EPOCH - 5, projection_fingerprint=FINGERPRINT, force_full="repair_authority")
-    assert decide(approved, EPOCH + 10, EPOCH + 20, mode="strict") == (Payload.FULL, "repair_authority")
+    for past in ({"approved_full": True}, {"report": True}):
+        assert decide(replace(prior, **past), EPOCH + 10, EPOCH + 20, mode="strict") == (Payload.FULL, "strict_stop")
+
+
+@pytest.mark.parametrize(
+    ("over", "reason"),
+    [
+        ({"force_full": "target_state_diverged"}, "target_state_diverged"),
+        ({"force_full": "target_authority_rotated"}, "target_authority_rotated"),
+        ({"authority_rotated": True}, "authority_rotated"),
+        ({"projection_fingerprint": b"g" * 32}, "projection_changed"),
+        ({"xmin": 3}, "window_too_wide"),
+        ({"xmin": None}, "baseline"),
+        ({}, "repair_authority"),
+    ],
+)
+def test_an_approval_never_hides_what_made_the_payload_full_anyway(over: dict[str, Any], reason: str) -> None:
+    """Only where the payload were a delta without it is the approval the reason, and is it used."""
+    safe = MAX_WIDTH + 100
+    prior = replace(Prior(xmin=safe - 10, projection_fingerprint=FINGERPRINT, approved_full=True), **over)
+    assert decide(prior, safe, safe) == (Payload.FULL, reason)
 
 
 def test_amplification_limit() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,13 +16,13 @@ from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.state import Invocation
-from airflow_dpone_xmin.runtime.evidence import evidence_document, receipt_document
+from airflow_dpone_xmin.runtime.evidence import evidence_document, preview_document, receipt_document
 from airflow_dpone_xmin.runtime.reconcile import dry_run
 from airflow_dpone_xmin.runtime.repair import authority_documents
 from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.approvals import Owner, consumptions, everything, refused
-from tests.world import Setup, World
+from tests.world import MODES, Setup, World
 
 COLUMNS = ("id", "qty")
 TABLE = ("CREATE TABLE orders (id bigint PRIMARY KEY, qty integer)", "INSERT INTO orders SELECT g, g FROM generate_series(1, 20) g")
@@ -76,8 +76,9 @@ def test_a_guard_stop_tells_the_approver_everything(worlds: Setup) -> None:
         "observed_active": 20,
         "observed_ratio": "5/20",
         "full_baseline": False,
+        "delete_bounds": True,
     }
-    assert "dpone-xmin repair propose MANIFEST --run-id stopped --id" in error.hint
+    assert "dpone-xmin repair propose MANIFEST --run-id stopped --id" in error.details["command"]
     assert audit(world, "stopped")["error"] == json.loads(json.dumps(error.to_dict()))
 
 
@@ -100,6 +101,32 @@ def test_reverse_drift(worlds: Setup, owner: Owner) -> None:
     )
 
 
+def test_reverse_drift_behind_a_mass_delete_needs_one_approval(worlds: Setup, owner: Owner) -> None:
+    """The guard stops first, and its proposal already covers what would stop the next attempt; report-only mode sees drift alone, too."""
+    world = worlds(*TABLE, reconciliation=GUARDED)
+    world.run("first")
+    world.target.run(f"DELETE FROM {world.target_name} WHERE id IN (18, 19)")
+    world.source.run("INSERT INTO orders VALUES (21, 21)")
+    look = dry_run(world.route(), Invocation(world.process, "look"), endpoints=world.endpoints)
+    assert look.refusal is not None and look.refusal.code == "reconcile.full_repair_required"
+    world.source.run("DELETE FROM orders WHERE id <= 5")
+    error = refused(world, "guard.deletes_exceeded")
+    assert (error.details["binding"]["full_baseline"], error.details["binding"]["observed_ratio"]) == (True, "5/18")
+    receipt = committed(world, "stopped", repair=owner.admit(world, "stopped"))
+    assert (receipt.payload_reason, receipt.counts.inserted, receipt.counts.soft_deleted) == ("repair_authority", 3, 5)
+
+
+@pytest.mark.parametrize("mode", ["timestamp_only", "hard_delete"])
+def test_rows_that_the_delta_brings_are_no_drift(worlds: Setup, mode: str) -> None:
+    """Inserted, reactivated and re-inserted keys are in the payload, whatever else it holds."""
+    world = worlds(*TABLE, reconciliation=MODES[mode])
+    world.run("first")
+    world.source.run("DELETE FROM orders WHERE id <= 3")
+    world.run("second")
+    world.source.run("INSERT INTO orders VALUES (1, 1), (21, 21)", "UPDATE orders SET qty = 0 WHERE id = 10")
+    assert committed(world, "third").payload_reason == "delta"
+
+
 def test_a_strict_window_stop(worlds: Setup, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """``xmin_window: strict`` stops at an epoch change; the approval it asks for is proposed and admitted like any other."""
     world = worlds(*TABLE, reconciliation=GUARDED, manifest_over={"source": {"options": {"xmin_window": "strict"}}})
@@ -109,8 +136,8 @@ def test_a_strict_window_stop(worlds: Setup, owner: Owner, monkeypatch: pytest.M
     monkeypatch.setattr("airflow_dpone_xmin.policy.window.EPOCH", receipt.new_xmin + 1)
     error = refused(world, "xmin_window.strict_stop")
     assert error.details["binding"]["checkpoint_revision"] == 1
-    assert "repair propose" in error.hint
-    assert committed(world, "stopped", repair=owner.admit(world, "stopped")).payload_reason == "repair_authority"
+    assert "repair propose" in error.details["command"]
+    assert committed(world, "stopped", repair=owner.admit(world, "stopped")).payload_reason == "strict_stop"
 
 
 # ---- the approved run -----------------------------------------------------------------------------------------------------
@@ -151,6 +178,9 @@ def test_a_dry_run_shows_the_stop_and_the_approved_run_without_changing_anything
         assert everything(stopped) == before
         assert stopped.staged() == []
         assert (seen.classification.missing, seen.classification.matched) == (5, 15)
+        document = preview_document(stopped.route(), seen)
+        assert (document["payload"], document["payload_reason"]) == ("delta", "delta")
+        assert (document["repair_authority"] is None) is (repair is None or seen.refusal is not None)
         return seen.refusal
 
     assert look(None).code == "guard.deletes_exceeded"
@@ -323,6 +353,57 @@ def test_a_full_baseline_of_a_fresh_target_is_unused(worlds: Setup, owner: Owner
     committed(world, "stopped")
 
 
+FULL_ANYWAY: dict[str, Callable[[World], Any]] = {
+    "target_state_diverged": lambda world: world.target.run(f"UPDATE {world.dbo_name('dpone_target_head')} SET revision = 9"),
+    "projection_changed": lambda world: world.source.run("ALTER TABLE orders ALTER COLUMN qty SET NOT NULL"),
+    "authority_rotated": lambda world: rotate(world, "source"),
+    "target_authority_rotated": lambda world: rotate(world, "target"),
+}
+
+
+def rotate(world: World, side: str) -> None:
+    """The last commit was made under another signed authority of that side; neither belongs to the state key."""
+    world.target.run(f"UPDATE {world.state_name('dpone_source_state')} SET {side}_authority_digest = state_key")
+
+
+@pytest.mark.parametrize("reason", FULL_ANYWAY)
+def test_a_payload_that_is_full_anyway_needs_no_approval_and_keeps_its_reason(worlds: Setup, owner: Owner, reason: str) -> None:
+    """An approved full baseline is refused as unused, its deletes apart; then it is used for them, and evidence names the real reason."""
+    world = worlds(*TABLE, reconciliation=GUARDED)
+    world.run("first")
+    world.target.run(f"DELETE FROM {world.target_name} WHERE id IN (3, 4)")
+    refused(world, "reconcile.full_repair_required")
+    selection = owner.admit(world, "stopped")
+    FULL_ANYWAY[reason](world)
+    error = refused(world, "repair_authority.unused", repair=selection)
+    assert error.details["payload_reason"] == reason
+    assert committed(world, "again").payload_reason == reason
+    assert consumptions(world) == []
+
+
+def test_the_real_reason_stays_when_the_approval_is_needed_for_deletes(stopped: World, owner: Owner) -> None:
+    selection = owner.admit(stopped, "stopped", full_baseline=True)
+    FULL_ANYWAY["target_state_diverged"](stopped)
+    receipt = committed(stopped, "stopped", repair=selection)
+    assert (receipt.payload_reason, receipt.repair_authority_id) == ("target_state_diverged", "fix")
+    assert audit(stopped, "stopped")["receipt"]["payload_reason"] == "target_state_diverged"
+
+
+def test_an_approval_that_begins_later(stopped: World, owner: Owner) -> None:
+    """By the state server's clock: neither the owner's command nor a run takes it; a proposal begins at that clock's now."""
+    day = timedelta(days=1)
+    authority = owner.propose(stopped, "stopped")
+    owner.approve(stopped, authority.model_copy(update={"authority_id": "now"}))
+    later = authority.model_copy(update={"created_at": authority.created_at + day, "expires_at": authority.expires_at + day})
+    with pytest.raises(XminError) as caught:
+        owner.approve(stopped, later)
+    assert caught.value.code == "repair_authority.not_yet_valid"
+    stopped.target.run(insertion(stopped, later, owner.sign(later)))
+    refused(stopped, "repair_authority.not_yet_valid", repair=owner.select(stopped, "fix"))
+    states = {d["authority_id"]: d["state"] for d in authority_documents(stopped.route(), endpoints=stopped.endpoints, ref=None)}
+    assert states == {"now": "valid", "fix": "not_yet_valid"}
+
+
 @pytest.mark.parametrize("bounds", [{"max_delete_rows": 4}, {"max_delete_ratio": Decimal("0.249999999999999")}])
 def test_bounds_exceeded(stopped: World, owner: Owner, bounds: dict[str, Any]) -> None:
     selection = owner.admit(stopped, "stopped", **bounds)
@@ -341,7 +422,7 @@ def test_more_rows_went_after_the_approval(stopped: World, owner: Owner) -> None
     selection = owner.admit(stopped, "stopped")
     stopped.source.run("DELETE FROM orders WHERE id = 6")
     error = refused(stopped, "repair_authority.bounds_exceeded", repair=selection)
-    assert "repair propose" in error.hint
+    assert "repair propose" in error.details["command"]
     larger = owner.propose(stopped, "stopped", "larger")
     assert (larger.allow.max_delete_rows, larger.allow.max_delete_ratio, larger.allow.full_baseline) == (6, Decimal("0.3"), False)
     committed(stopped, "stopped", repair=owner.approve(stopped, larger))
@@ -363,6 +444,32 @@ def test_nothing_to_propose(stopped: World, owner: Owner) -> None:
         with pytest.raises(XminError) as caught:
             owner.propose(stopped, run_id)
         assert caught.value.code == "evidence.not_found"
+
+
+@pytest.mark.usefixtures("embedded_only")
+def test_a_run_that_the_route_has_moved_past_proposes_nothing(stopped: World, owner: Owner) -> None:
+    stopped.source.run("INSERT INTO orders SELECT g, g FROM generate_series(1, 5) g")
+    committed(stopped, "between")
+    with pytest.raises(XminError) as caught:
+        owner.propose(stopped, "stopped")
+    assert caught.value.code == "repair_authority.binding_mismatch"
+
+
+def test_an_approval_is_inserted_only_where_it_stays_as_it_is(stopped: World, owner: Owner) -> None:
+    """Without its trigger the row could be altered later: the catalog is proven first."""
+    proposal = owner.propose(stopped, "stopped")
+    stopped.target.run(f"ALTER TABLE {stopped.state_name('dpone_repair_authority')} DISABLE TRIGGER ALL")
+    with pytest.raises(XminError) as caught:
+        owner.approve(stopped, proposal)
+    assert caught.value.code == "mssql_transaction.catalog_mismatch"
+    assert stopped.target.rows(f"SELECT count(*) FROM {stopped.state_name('dpone_repair_authority')}") == [(0,)]
+
+
+def test_a_reference_is_the_exact_id(stopped: World, owner: Owner) -> None:
+    """SQL Server ignores trailing spaces in a comparison; an id does not."""
+    owner.admit(stopped, "stopped")
+    for ref in ("fix ", "FIX"):
+        refused(stopped, "repair_authority.not_found", repair=owner.select(stopped, ref))
 
 
 def test_runtime_cannot_approve(stopped: World, owner: Owner) -> None:

@@ -11,6 +11,8 @@ from sqlalchemy import TextClause
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
+from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.runtime.reconcile import dry_run
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.approvals import Owner, consumptions, everything, refused
 from tests.world import MODES, Setup, World
@@ -70,6 +72,18 @@ def lose_state(world: World) -> None:
     )
 
 
+def adopted(worlds: Setup, **fields: Any) -> World:
+    """Another loader filled the target with 30 rows; the source has 20 of them and the guard allows one in twenty to go."""
+    world = worlds(*TABLE, **({"reconciliation": {"guards": {"max_delete_ratio": 0.05}}} | fields))
+    world.target.run(
+        f"INSERT INTO {world.target_name} (id, qty, __dpone__load_id, __dpone__loaded_at, __dpone__updated_at)"
+        " SELECT g, g, '00000000-0000-4000-8000-000000000001', now(), now() FROM generate_series(1, 30) g"
+    )
+    error = refused(world, "checkpoint.missing")
+    assert "observed_missing" not in error.details["binding"]
+    return world
+
+
 # ---- missing checkpoint ---------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("embedded_only")
 def test_lost_state(worlds: Setup, owner: Owner) -> None:
@@ -83,9 +97,9 @@ def test_lost_state(worlds: Setup, owner: Owner) -> None:
     world.source.run("DELETE FROM orders WHERE id = 6", "UPDATE orders SET qty = 0 WHERE id = 7", "INSERT INTO orders VALUES (5, 50)")
     error = refused(world, "checkpoint.missing")
     assert (error.details["binding"]["checkpoint_revision"], error.details["binding"]["full_baseline"]) == (None, True)
-    assert "repair propose" in error.hint
+    assert "repair propose" in error.details["command"]
     receipt = committed(world, "stopped", repair=owner.admit(world, "stopped"))
-    assert (receipt.payload.value, receipt.payload_reason, receipt.new_revision) == ("full", "repair_authority", 3)
+    assert (receipt.payload.value, receipt.payload_reason, receipt.new_revision) == ("full", "baseline", 3)
     counts = receipt.counts
     assert (counts.inserted, counts.reactivated, counts.updated, counts.soft_deleted, counts.unchanged) == (0, 1, 1, 1, 13)
     now = tombstones(world)
@@ -97,20 +111,27 @@ def test_lost_state(worlds: Setup, owner: Owner) -> None:
 @pytest.mark.usefixtures("embedded_only")
 def test_rows_of_another_loader_are_adopted(worlds: Setup, owner: Owner) -> None:
     """Equal rows are unchanged and keep their lineage; what the source lacks is deleted within the guards, or with bounds."""
-    world = worlds(*TABLE, reconciliation={"guards": {"max_delete_ratio": 0.05}})
-    world.target.run(
-        f"INSERT INTO {world.target_name} (id, qty, __dpone__load_id, __dpone__loaded_at, __dpone__updated_at)"
-        " SELECT g, g, '00000000-0000-4000-8000-000000000001', now(), now() FROM generate_series(1, 30) g"
-    )
-    refused(world, "checkpoint.missing")
-    baseline = owner.admit(world, "stopped")
-    error = refused(world, "guard.deletes_exceeded", "again", repair=baseline)
+    world = adopted(worlds)
+    before = everything(world)
+    proposal = owner.propose(world, "stopped")
+    assert everything(world) == before, "the rehearsal behind a proposal changes nothing"
+    assert (proposal.allow.full_baseline, proposal.allow.max_delete_rows, proposal.transfer) == (True, 10, None)
+    assert proposal.allow.max_delete_ratio == Decimal("0.333333333333334")
+    receipt = committed(world, "stopped", repair=owner.approve(world, proposal))
+    assert (receipt.counts.unchanged, receipt.counts.soft_deleted, receipt.counts.inserted) == (20, 10, 0)
+    assert consumptions(world) == [("fix", str(receipt.receipt_id))], "one approval suffices"
+
+
+@pytest.mark.usefixtures("embedded_only")
+def test_a_baseline_without_bounds_meets_the_guard(worlds: Setup, owner: Owner) -> None:
+    """Approved by hand without the deletes that follow: the guard stops it, and what it says covers both."""
+    world = adopted(worlds)
+    whole = owner.propose(world, "stopped").model_dump(mode="json") | {"allow": {"full_baseline": True}}
+    error = refused(world, "guard.deletes_exceeded", "again", repair=owner.approve(world, RepairAuthority.model_validate(whole)))
     assert (error.details["binding"]["observed_ratio"], error.details["binding"]["full_baseline"]) == ("10/30", True)
     proposal = owner.propose(world, "again", "both")
     assert (proposal.allow.full_baseline, proposal.allow.max_delete_rows) == (True, 10)
-    receipt = committed(world, "again", repair=owner.approve(world, proposal))
-    assert (receipt.counts.unchanged, receipt.counts.soft_deleted, receipt.counts.inserted) == (20, 10, 0)
-    assert consumptions(world) == [("both", str(receipt.receipt_id))]
+    committed(world, "again", repair=owner.approve(world, proposal))
 
 
 def test_a_delete_only_approval_is_no_baseline(worlds: Setup, owner: Owner) -> None:
@@ -132,8 +153,9 @@ def test_transfer_of_ownership(worlds: Setup, owner: Owner) -> None:
     world.process = "renamed"
     error = refused(world, "target_ownership.conflict")
     transfer = {"state_key": old.state_key.hex(), "xmin": old.new_xmin, "revision": 1}
+    assert error.message.startswith("Process orders_process (state key ")
     assert error.details["binding"]["transfer"] == transfer
-    assert "repair propose" in error.hint
+    assert "repair propose" in error.details["command"]
     selection = owner.admit(world, "stopped")
     world.source.run("DELETE FROM orders WHERE id = 1")
     receipt = committed(world, "stopped", repair=selection)
@@ -290,3 +312,80 @@ def test_empty_source_over_tombstones_only(worlds: Setup, owner: Owner) -> None:
     kept = tombstones(world)
     committed(world, "again")
     assert tombstones(world) == kept
+
+
+# ---- stops before extraction ----------------------------------------------------------------------------------------------
+def renamed(worlds: Setup, **fields: Any) -> World:
+    """Another process owns the target."""
+    world = worlds(*TABLE, **fields)
+    world.run("one")
+    world.process = "renamed"
+    world.source.run("DELETE FROM orders WHERE id <= 10")
+    return world
+
+
+def lost(worlds: Setup, **fields: Any) -> World:
+    """The checkpoint went with the state database."""
+    world = worlds(*TABLE, **fields)
+    world.run("one")
+    world.target.run(f"DELETE FROM {world.state_name('dpone_source_state')}")
+    world.source.run("DELETE FROM orders WHERE id <= 10")
+    return world
+
+
+def emptied(worlds: Setup, **fields: Any) -> World:
+    """The same, and the source is empty by now."""
+    world = lost(worlds, **fields)
+    world.source.run("DELETE FROM orders")
+    return world
+
+
+def crossing(worlds: Setup, **fields: Any) -> World:
+    """A strict window, and deletes; the test ends the epoch."""
+    world = worlds(*TABLE, manifest_over={"source": {"options": {"xmin_window": "strict"}}}, **fields)
+    world.run("one")
+    world.source.run("DELETE FROM orders WHERE id <= 10", *["UPDATE orders SET qty = 0 WHERE id = 11"] * 3)
+    return world
+
+
+EARLY = [
+    (renamed, "target_ownership.conflict", "baseline", 10),
+    (lost, "checkpoint.missing", "baseline", 10),
+    (emptied, "checkpoint.missing", "baseline", 20),
+    (crossing, "xmin_window.strict_stop", "strict_stop", 10),
+]
+
+
+@pytest.mark.parametrize(("arrange", "code", "reason", "missing"), EARLY, ids=[arrange.__name__ for arrange, *_ in EARLY])
+def test_a_stop_before_extraction_needs_one_approval(
+    worlds: Setup, owner: Owner, monkeypatch: pytest.MonkeyPatch, arrange: Any, code: str, reason: str, missing: int
+) -> None:
+    """The run stops cheaply; report-only mode and the proposal look further, change nothing, and see the deletes that follow."""
+    world = arrange(worlds, reconciliation={"guards": {"max_delete_ratio": 0.05}})
+    if arrange is crossing:  # four thousand million transactions are not run here: the epoch ends earlier
+        ((xmin,),) = world.target.rows(f"SELECT safe_xmin FROM {world.state_name('dpone_source_state')}")
+        monkeypatch.setattr("airflow_dpone_xmin.policy.window.EPOCH", xmin + 1)
+    error = refused(world, code)
+    assert "observed_missing" not in error.details["binding"]
+    before = everything(world)
+    seen = dry_run(world.route(), Invocation(world.process, "look"), endpoints=world.endpoints)
+    assert (seen.refusal.code, seen.classification.missing) == (code, missing)
+    proposal = owner.propose(world, "stopped")
+    assert everything(world) == before
+    assert world.staged() == []
+    observed = seen.refusal.details["binding"]
+    assert (observed["observed_missing"], observed["observed_active"], observed["observed_ratio"]) == (missing, 20, f"{missing}/20")
+    assert (proposal.allow.full_baseline, proposal.allow.max_delete_rows) == (True, missing)
+    assert (proposal.transfer is not None) is (arrange is renamed)
+    receipt = committed(world, "stopped", repair=owner.approve(world, proposal))
+    assert (receipt.payload_reason, receipt.counts.deleted, receipt.repair_authority_id) == (reason, missing, "fix")
+
+
+def test_what_no_longer_stops_proposes_nothing(worlds: Setup, owner: Owner) -> None:
+    """Somebody emptied the target after the stop: there is nothing to approve any more."""
+    world = adopted(worlds)
+    world.target.run(f"DELETE FROM {world.target_name}")
+    with pytest.raises(XminError) as caught:
+        owner.propose(world, "stopped")
+    assert (caught.value.code, "Run it again" in caught.value.hint) == ("evidence.not_found", True)
+    committed(world, "stopped")

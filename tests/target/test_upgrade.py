@@ -133,6 +133,20 @@ def test_only_the_exact_old_contract_is_upgraded(old: World, drift: str) -> None
 
 
 @pytest.mark.usefixtures("embedded_only")
+def test_the_index_of_the_active_owner_filters_exactly_that(world: World) -> None:
+    """A unique index under the same name and columns that lets a second owner in is not the one that the guarantee rests on."""
+    index, table = "ux_dpone_source_state_active_owner", world.state_name("dpone_source_state")
+    schema = world.target.layout(world.table).state.schema
+    world.target.run(
+        f"DROP INDEX {schema}.{index}", f"CREATE UNIQUE INDEX {index} ON {table} (target_identity) WHERE superseded_at_utc IS NOT NULL"
+    )
+    with pytest.raises(XminError) as caught:
+        world.run()
+    assert caught.value.code == "mssql_transaction.catalog_mismatch"
+    assert "unique filtered index (target_identity) is missing" in caught.value.message
+
+
+@pytest.mark.usefixtures("embedded_only")
 def test_a_drifted_current_catalog_is_not_proven(world: World) -> None:
     world.target.run(f"ALTER TABLE {world.state_name('dpone_load_attempt')} DROP CONSTRAINT {CONSTRAINT}")
     error = refused(world, "mssql_transaction.catalog_mismatch")
