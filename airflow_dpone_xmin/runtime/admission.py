@@ -76,7 +76,7 @@ class VerifiedTarget:
 
 
 def verify_target(engine: Engine, session: Session, state_session: Session, route: Route) -> VerifiedTarget:
-    """Authorities, topology, principal, catalog, grants.
+    """Authorities, topology, principal, catalog, grants, the registry's serial.
 
     :param session: session in the target's database.
     :param state_session: session in the state's database.
@@ -92,6 +92,7 @@ def verify_target(engine: Engine, session: Session, state_session: Session, rout
     surplus = surplus_grants(engine, session, catalog)
     if surplus:
         raise XminError("mssql_transaction.permission_surplus", f"The runtime login has {surplus[0]}.", details={"surplus": surplus})
+    Ledger(session, catalog, authority).require_serial(environment=route.environment, serial=route.registry_serial)
     return VerifiedTarget(catalog, authority)
 
 

@@ -7,19 +7,32 @@ import inspect
 import pkgutil
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import airflow_dpone_xmin.runtime
+from airflow_dpone_xmin.contracts.campaign import CampaignSpec
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.approvals import authority_status
+from airflow_dpone_xmin.runtime.campaign import (
+    abandon_campaign,
+    campaign_target,
+    look_at_campaign,
+    open_campaign,
+    plan_campaign,
+    publish_campaign,
+)
 from airflow_dpone_xmin.runtime.check import check_connections
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.inspect import looking, opened, receipt_documents, state_document
+from airflow_dpone_xmin.runtime.lane import run_lane
+from airflow_dpone_xmin.runtime.lanes import resolved, run_campaign, run_lanes
 from airflow_dpone_xmin.runtime.plan import plan_document
 from airflow_dpone_xmin.runtime.provision import catalog_differences, render_scripts, upgrade_catalog
 from airflow_dpone_xmin.runtime.reconcile import dry_run, reconcile
@@ -31,7 +44,8 @@ TABLE = ("CREATE TABLE orders (id bigint PRIMARY KEY, qty integer)", "INSERT INT
 CODE = "registry.rollback"
 
 #: Read the source only, or open nothing by themselves.
-EXEMPT = {render_scripts, engine_of}
+EXEMPT = {render_scripts, engine_of, plan_campaign, resolved}
+SPEC = CampaignSpec(kind="integer", column="id", low=1, high=5, step=5, buckets=None, publication="in_place", lanes=1)
 
 
 @pytest.fixture
@@ -64,10 +78,23 @@ def paths(world: World, owner: Owner) -> dict[Any, Callable[[Route], Any]]:
         approve: lambda route: approve(route, authority, endpoints=found, owner="owner", envelope=owner.sign(authority)),
         catalog_differences: lambda route: catalog_differences(route, endpoints=found),
         upgrade_catalog: lambda route: upgrade_catalog(route, endpoints=found, owner="owner"),
+        open_campaign: lambda route: open_campaign(initial(route), "look", endpoints=found, registry_serial=route.registry_serial),
+        run_campaign: lambda route: run_campaign(initial(route), "look", endpoints=found, registry_serial=route.registry_serial),
+        publish_campaign: lambda route: publish_campaign(initial(route), "look", endpoints=found, registry_serial=route.registry_serial),
+        look_at_campaign: lambda route: look_at_campaign(initial(route), endpoints=found),
+        abandon_campaign: lambda route: abandon_campaign(initial(route), "look", endpoints=found),
+        run_lane: lambda route: run_lane(initial(route), "look", 0, endpoints=found),
+        run_lanes: lambda route: run_lanes(initial(route), "look", 1, endpoints=found),
+        campaign_target: lambda route: campaign_target(initial(route), endpoints=found, cancel=Cancellation()).__enter__(),
         looking: lambda route: looking(route, found).__enter__(),
         opened: lambda route: opened(route, found).__enter__(),
     }
     return calls
+
+
+def initial(route: Route) -> Route:
+    """The initial half of a handoff to the same table."""
+    return replace(route, campaign=SPEC, handoff_id="h", execution="initial")
 
 
 def codes(report: Any) -> None:
