@@ -29,7 +29,7 @@ from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.chunks import Opened, take_anchor
 from airflow_dpone_xmin.target.authority import verify_databases
-from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
+from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger, require_unfenced
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.outcome import outcome_unknown, probe, rolled_back
@@ -44,7 +44,7 @@ from airflow_dpone_xmin.target.publish import (
 from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shadow import ShadowDialect, build_deferred_indexes, require_shadow, shadow_dialect, shadow_name
-from airflow_dpone_xmin.target.shape import require_shape
+from airflow_dpone_xmin.target.shape import has_rows, require_shape
 from airflow_dpone_xmin.target.transaction import CommitInDoubt, exclusive
 
 _NO_ANCHOR = Anchor(snapshot="1:1:", horizons=Horizons(1, 1), projection_fingerprint=bytes(32))
@@ -120,6 +120,21 @@ def plan_campaign(route: Route, *, endpoints: EndpointResolver, progress: Listen
     :raises XminError: as :func:`source.chunks.take_anchor`.
     """
     return _take_anchor(route, endpoints=endpoints, progress=progress, cancel=cancel or Cancellation())
+
+
+def rehearse_campaign(route: Route, *, endpoints: EndpointResolver) -> str:
+    """What opening would do or find, in a sentence; writes nothing.
+
+    :raises XminError: whatever would refuse the opening.
+    """
+    cancel = Cancellation()
+    with campaign_target(route, endpoints=endpoints, cancel=cancel) as target:
+        found = target.find()
+        if found is not None:
+            return f"{found.state.value}: {target.ledger.progress(found).sentence()}"
+        work = _work(target, route, target.wanted, "check", serial=0, repair=None)
+        opened = _prepared(target, work, endpoints=endpoints, progress=silent, cancel=cancel)
+        return f"would open {len(opened.ranges)} chunks into {target.wanted.shadow or 'the live table'}"
 
 
 def open_campaign(
@@ -267,22 +282,33 @@ def _take_anchor(
 
 
 def _open(target: CampaignTarget, work: CampaignWork, *, endpoints: EndpointResolver, progress: Listener, cancel: Cancellation) -> Campaign:
-    """Refuse what the target refuses before the source is opened; then anchor, then the one transaction."""
-    engine, session, route, live = target.engine, target.session, work.route, work.route.layout.target
+    engine, session, route = target.engine, target.session, work.route
+    opened = _prepared(target, work, endpoints=endpoints, progress=progress, cancel=cancel)
+    campaign = replace(target.wanted, anchor=opened.anchor, chunk_count=len(opened.ranges))
+    verify_databases(engine, session, route)
+    authority, opening = target.verified.authority, replace(work, campaign=campaign)
+    found = open_on_target(engine, target.dialect, session, target.verified.catalog, opening, opened.ranges, authority=authority)
+    progress(Progress("CAMPAIGN_OPEN", note=f"{found.chunk_count} chunks into {found.shadow or route.layout.target.name}"))
+    return target.find() or found
+
+
+def _prepared(
+    target: CampaignTarget, work: CampaignWork, *, endpoints: EndpointResolver, progress: Listener, cancel: Cancellation
+) -> Opened:
+    """Refuse what the target refuses before the source is opened; then the anchor. Nothing is written."""
+    session, live = target.session, work.route.layout.target
     catalog, authority = target.verified.catalog, target.verified.authority
+    require_unfenced(session, catalog, target.identity.binding.identity)
     require_replaceable(session, Ledger(session, catalog, authority), work, target.identity.facts)
     if target.wanted.shadow is not None:
-        refuse_obstacles(target.dialect, session, route)
+        refuse_obstacles(target.dialect, session, work.route)
         missing = target.dialect.missing_rights(session, live)
         if missing:
             message = f"A shadow publication needs {missing[0]}."
             raise XminError("mssql_transaction.permission_denied", message, details={"missing": missing})
-    opened = _take_anchor(route, endpoints=endpoints, progress=progress, cancel=cancel, target=target)
-    campaign = replace(target.wanted, anchor=opened.anchor, chunk_count=len(opened.ranges))
-    verify_databases(engine, session, route)
-    found = open_on_target(engine, target.dialect, session, catalog, replace(work, campaign=campaign), opened.ranges, authority=authority)
-    progress(Progress("CAMPAIGN_OPEN", note=f"{found.chunk_count} chunks into {found.shadow or live.name}"))
-    return target.find() or found
+    elif has_rows(session, live):
+        raise XminError("campaign.target_not_empty", f"{live.display} has rows.")
+    return _take_anchor(work.route, endpoints=endpoints, progress=progress, cancel=cancel, target=target)
 
 
 def _publish(

@@ -23,6 +23,7 @@ from airflow_dpone_xmin.runtime.admission import (
     source_prior,
     surplus_grants,
 )
+from airflow_dpone_xmin.runtime.campaign import rehearse_campaign
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import needed_evolution, source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
@@ -115,7 +116,16 @@ def check_connections(route: Route, *, endpoints: EndpointResolver, report: Repo
             _check_target(engine, sessions["target"], sessions["state"], report)
         except XminError as error:
             report.failed("target", error)
+    if route.campaign is not None and report.ok:
+        _check_campaign(route, endpoints, report)
     return report
+
+
+def _check_campaign(route: Route, endpoints: EndpointResolver, report: Report) -> None:
+    try:
+        report.passed("campaign", f"handoff {route.handoff_id}", rehearse_campaign(route, endpoints=endpoints))
+    except XminError as error:
+        report.failed("campaign", error)
 
 
 def _check_source(route: Route, endpoints: EndpointResolver, report: Report) -> None:
@@ -192,7 +202,8 @@ def _check_route_state(engine: Engine, session: Session, catalog: Catalog, repor
         report.position = read_position(ledger, identity)
         if report.projection is not None:
             _check_shape(engine, session, report, identity, projection=report.projection, position=report.position)
-        source_prior(session, ledger, route, identity=identity, position=report.position)
+        if route.campaign is None:
+            source_prior(session, ledger, route, identity=identity, position=report.position)
         checkpoint = report.position.checkpoint
         report.passed("state", "checkpoint", f"revision {checkpoint.revision}, xmin {checkpoint.xmin}" if checkpoint else "none: baseline")
     except XminError as error:

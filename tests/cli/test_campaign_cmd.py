@@ -57,6 +57,17 @@ def test_in_one_go_with_interpreters_of_its_own(loading: Shell) -> None:
     assert loading.world.target_rows(("id", "qty")) == loading.world.source_rows(("id", "qty"))
 
 
+def test_check_predicts_the_opening(loading: Shell) -> None:
+    checked = loading("check", "m.yaml", "--connections")
+    assert checked.code == 0 and "would open 4 chunks" in checked.out, checked
+    loading.world.source.run("INSERT INTO orders VALUES (21, 1, 'outside')")
+    assert "campaign.rows_outside_range" in loading("check", "m.yaml", "--connections").out
+    assert "campaign.rows_outside_range" in loading("campaign", "open", "m.yaml").err
+    loading.world.source.run("DELETE FROM orders WHERE id = 21")
+    loading("campaign", "open", "m.yaml")
+    assert "open: 0/4 chunks" in loading("check", "m.yaml", "--connections").out
+
+
 def test_abandoning_asks_first(loading: Shell) -> None:
     loading("campaign", "open", "m.yaml")
     loading.environ.setattr("sys.stdin", io.StringIO("n\n"))
