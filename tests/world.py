@@ -40,7 +40,9 @@ from tests.flavour import is_babelfish, supported
 _GUID = re.compile("[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 READER, WRITER = "dpone_reader", "dpone_writer"
 MSSQL_URL = "DPONE_TEST_MSSQL_URL"
-MSSQL_DATABASES = {"target": "dpone_target", "staging": "dpone_stage", "state": "dpone_state"}
+MSSQL_SUFFIX = os.environ.get("DPONE_TEST_MSSQL_SUFFIX", "")
+"""Another set of databases, for a second session of tests at once: the two tables in ``dbo`` are one test's at a time."""
+MSSQL_DATABASES = {role: f"dpone_{name}{MSSQL_SUFFIX}" for role, name in (("target", "target"), ("staging", "stage"), ("state", "state"))}
 
 #: Modes of a route, and the ``reconciliation`` block that selects each. Guards are absent unless a test sets them.
 MODES: dict[str, Any] = {
