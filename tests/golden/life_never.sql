@@ -3,15 +3,15 @@ SELECT [Sys].governance.dpone_catalog_version.version
 FROM [Sys].governance.dpone_catalog_version
 WHERE [Sys].governance.dpone_catalog_version.component = :component_1;
 
--- identity.resolve
-SELECT [DWH].dbo.dpone_target_identity.binding_id, [DWH].dbo.dpone_target_identity.schema_name, [DWH].dbo.dpone_target_identity.table_name
-FROM [DWH].dbo.dpone_target_identity
-WHERE lower([DWH].dbo.dpone_target_identity.schema_name) = lower(:lower_1) AND lower([DWH].dbo.dpone_target_identity.table_name) = lower(:lower_2);
-
 -- registry.find
 SELECT [Sys].governance.dpone_registry_serial.environment_digest, [Sys].governance.dpone_registry_serial.environment, [Sys].governance.dpone_registry_serial.serial, [Sys].governance.dpone_registry_serial.updated_at_utc
 FROM [Sys].governance.dpone_registry_serial WITH (UPDLOCK, HOLDLOCK)
 WHERE [Sys].governance.dpone_registry_serial.environment_digest = :environment_digest_1;
+
+-- identity.resolve
+SELECT [DWH].dbo.dpone_target_identity.binding_id, [DWH].dbo.dpone_target_identity.schema_name, [DWH].dbo.dpone_target_identity.table_name
+FROM [DWH].dbo.dpone_target_identity
+WHERE lower([DWH].dbo.dpone_target_identity.schema_name) = lower(:lower_1) AND lower([DWH].dbo.dpone_target_identity.table_name) = lower(:lower_2);
 
 -- clock
 SELECT CONVERT(datetime2(6), SYSUTCDATETIME()) AS utc_now_1;
