@@ -30,11 +30,12 @@ class CampaignState(str, Enum):
 
 
 class ChunkState(str, Enum):
-    """Life of a chunk."""
+    """Life of a chunk; an abandoned campaign's unfinished ones are nobody's work any more."""
 
     PENDING = "pending"
     LEASED = "leased"
     COMMITTED = "committed"
+    ABANDONED = "abandoned"
 
 
 @dataclass(frozen=True, slots=True)

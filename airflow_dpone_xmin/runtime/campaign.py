@@ -189,8 +189,11 @@ def publish_campaign(
 
     :raises XminError: ``campaign.*``, ``invocation.attempt_conflict``, and as :func:`open_campaign`.
     """
-    cancel = cancel or Cancellation()
-    with campaign_target(route, endpoints=endpoints, cancel=cancel) as target, _audited(target, route, run_id):
+    with (
+        campaign_target(route, endpoints=endpoints, cancel=cancel or Cancellation()) as target,
+        _audited(target, route, run_id),
+        _alone(target),
+    ):
         _accept_registry(target, route, registry_serial)
         work = _work(target, route, target.find() or target.require_open(), run_id, serial=registry_serial, repair=repair)
         ledger = Ledger(target.session, target.verified.catalog, target.verified.authority)
@@ -198,20 +201,15 @@ def publish_campaign(
         if receipt is not None:
             return Outcome(receipt=receipt, attempt=1)
         target.require_open()
-        resource = f"dpone:campaign:{work.campaign.campaign_key.hex()}"
-        target.engine.take_lease(target.session, resource=resource)
-        try:
-            return _publish(target, work, endpoints=endpoints, progress=progress, cancel=cancel)
-        finally:
-            target.engine.release(target.session, resource=resource)
+        return _publish(target, work, progress=progress)
 
 
 def abandon_campaign(route: Route, run_id: str, *, endpoints: EndpointResolver, cancel: Cancellation | None = None) -> Campaign:
     """Give an open campaign up: its lanes are fenced off, its shadow is dropped; another one needs another handoff_id.
 
-    :raises XminError: ``campaign.not_open``, ``campaign.plan_changed``.
+    :raises XminError: ``campaign.not_open``, ``invocation.attempt_conflict`` while it is being published.
     """
-    with campaign_target(route, endpoints=endpoints, cancel=cancel or Cancellation()) as target:
+    with campaign_target(route, endpoints=endpoints, cancel=cancel or Cancellation()) as target, _alone(target):
         # A plan that no longer fits is a reason to abandon, not to refuse it.
         found = target.ledger.find(target.wanted.campaign_key)
         work = _work(target, route, found or target.require_open(), run_id, serial=0, repair=None)
@@ -311,9 +309,21 @@ def _prepared(
     return _take_anchor(work.route, endpoints=endpoints, progress=progress, cancel=cancel, target=target)
 
 
-def _publish(
-    target: CampaignTarget, work: CampaignWork, *, endpoints: EndpointResolver, progress: Listener, cancel: Cancellation
-) -> Outcome:
+@contextmanager
+def _alone(target: CampaignTarget) -> Iterator[None]:
+    """Publication and abandonment exclude each other and themselves; what decides is read under this lease.
+
+    :raises XminError: ``invocation.attempt_conflict``.
+    """
+    resource = f"dpone:campaign:{target.wanted.campaign_key.hex()}"
+    target.engine.take_lease(target.session, resource=resource)
+    try:
+        yield
+    finally:
+        target.engine.release(target.session, resource=resource)
+
+
+def _publish(target: CampaignTarget, work: CampaignWork, *, progress: Listener) -> Outcome:
     engine, session, campaign, live = target.engine, target.session, work.campaign, work.route.layout.target
     started = time.monotonic()
     left = target.ledger.progress(campaign)

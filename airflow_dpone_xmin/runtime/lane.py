@@ -232,7 +232,6 @@ class _Lane:
         campaign, spec = self._campaign, spec_of(self._route)
         envelope = extract_chunk(self._source, self.request, spec, lease.range, anchor=campaign.anchor, progress=silent)
         work_session = self._staging.work
-        keep = False
         try:
             staged = stage_envelope(
                 self._engine,
@@ -254,15 +253,16 @@ class _Lane:
                 envelope=envelope,
                 staged=staged,
             )
-            return self._commit(work)
+            receipt = self._commit(work)
         except XminError as error:
-            keep = error.code == "mssql_transaction.commit_outcome_unknown"
+            if error.code != "mssql_transaction.commit_outcome_unknown":
+                with contextlib.suppress(XminError):  # what stays is swept by a later run
+                    self._engine.drop_stages(work_session, [self.load_id])
             raise
         finally:
             envelope.rows_artifact.path.unlink(missing_ok=True)
-            if not keep:
-                with contextlib.suppress(XminError):  # what stays is swept by a later run
-                    self._engine.drop_stages(work_session, [self.load_id])
+        self._engine.drop_stages(work_session, [self.load_id])  # the next chunk's stage has the same name
+        return receipt
 
     def _commit(self, work: ChunkWork) -> LoadReceipt:
         authority = verify_databases(self._engine, self._target.session, self._route)

@@ -33,8 +33,9 @@ from airflow_dpone_xmin.target.session import Session
 
 _ROWS_PER_INSERT = 200
 """Seven parameters a row; SQL Server takes 2,100."""
-_SKIP_LOCKED = "WITH (READPAST)"
-"""A chunk in its last statement is locked; who looks for work passes it by (SQL Server, "Table hints")."""
+_SKIP_LOCKED = "WITH (READCOMMITTEDLOCK, READPAST)"
+"""A chunk in its last statement is locked; who looks for work passes it by. Under READ_COMMITTED_SNAPSHOT, READPAST alone is refused
+(SQL Server, "Table hints"); the embedded engine spells it FOR UPDATE SKIP LOCKED."""
 
 
 class CampaignLedger:
@@ -89,7 +90,7 @@ class CampaignLedger:
         return no_parameter_for_null({**row, **nothing, "status": ChunkState.PENDING.value, "epoch": 0, "updated_at_utc": now})
 
     def close(self, campaign: Campaign, state: CampaignState) -> None:
-        """End an open campaign; every lease that is still out is fenced off.
+        """End an open campaign; every lease that is still out is fenced off, and what is not committed can no longer be claimed.
 
         :raises XminError: ``campaign.not_open`` when somebody else has ended it.
         """
@@ -98,7 +99,8 @@ class CampaignLedger:
         if self._session.execute("campaign.close", update(table).where(mine).values(status=state.value, updated_at_utc=now)) != 1:
             raise XminError("campaign.not_open", "The campaign was ended meanwhile.")
         left = and_(chunk.c.campaign_key == campaign.campaign_key, chunk.c.status != ChunkState.COMMITTED.value)
-        self._session.execute("chunk.fence_off", update(chunk).where(left).values(epoch=chunk.c.epoch + 1, updated_at_utc=now))
+        values = {"status": ChunkState.ABANDONED.value, "epoch": chunk.c.epoch + 1, "lease_until_utc": null(), "updated_at_utc": now}
+        self._session.execute("chunk.fence_off", update(chunk).where(left).values(values))
 
     def progress(self, campaign: Campaign) -> CampaignProgress:
         """All chunks as they are now."""
@@ -111,6 +113,8 @@ class CampaignLedger:
     def claim(self, campaign: Campaign, *, owner: str) -> ChunkLease | None:
         """Lease a chunk that is pending, expired, or this owner's own from before; None when there is none.
 
+        Those with the fewest leases come first: a chunk that fails, or that a stopped lane holds locked, keeps nobody from the others.
+
         :param owner: name of the lane, the same for every attempt of one run's lane.
         """
         table = self._catalog.campaign_chunk
@@ -121,9 +125,10 @@ class CampaignLedger:
             query = (
                 select(table.c.chunk_no, table.c.epoch, table.c.lower_bound, table.c.upper_bound)
                 .where(table.c.campaign_key == campaign.campaign_key, free)
-                .order_by(table.c.chunk_no)
+                .order_by(table.c.epoch, table.c.chunk_no)
                 .limit(1)
                 .with_hint(table, _SKIP_LOCKED, "mssql")
+                .with_for_update(skip_locked=True)
             )
             found = self._session.first("chunk.candidate", query)
             if found is None:
@@ -182,9 +187,9 @@ class CampaignLedger:
 
     # ---- load receipts ----------------------------------------------------------------------------------------------------
     def find_load_receipt(self, operation_key: bytes) -> LoadReceipt | None:
-        """The receipt of one operation."""
+        """The receipt of one operation. Its own application lock keeps it absent: a range lock would stop every other lane."""
         table = self._catalog.load_receipt
-        row = self._session.first("load_receipt.find", locked(table, table.c.operation_key == operation_key))
+        row = self._session.first("load_receipt.find", select(table).where(table.c.operation_key == operation_key))
         if row is None:
             return None
         return _load_receipt(row._mapping)

@@ -103,11 +103,11 @@ def repair_chunk(ledger: CampaignLedger, campaign: Campaign, lease: ChunkLease) 
 
 def _require_tables(engine: Engine, dialect: ShadowDialect, session: Session, catalog: Catalog, work: ChunkWork) -> None:
     """Fresh facts for every chunk: the identity row, the live table's shape, and whose shadow this is."""
-    live = work.route.layout.target
+    live, campaign = work.route.layout.target, work.campaign
     require_binding(session, catalog, work.binding, environment=work.route.environment)
-    require_shape(engine, live_table(engine, session, live), work.route, work.envelope.projection)
-    if work.campaign.shadow is not None:
-        require_shadow(engine, dialect, session, work.campaign, live)
+    in_place = campaign.shadow is None
+    facts = live_table(engine, session, live) if in_place else require_shadow(engine, dialect, session, campaign, live)
+    require_shape(engine, facts, work.route, work.envelope.projection)
 
 
 def _write_rows(session: Session, work: ChunkWork) -> None:

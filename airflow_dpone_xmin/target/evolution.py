@@ -14,6 +14,7 @@ from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.policy.overrides import widens
+from airflow_dpone_xmin.target.campaign_ledger import require_unfenced
 from airflow_dpone_xmin.target.catalog import Catalog
 from airflow_dpone_xmin.target.ddl import DdlDialect
 from airflow_dpone_xmin.target.engine import Engine
@@ -108,11 +109,12 @@ def apply_evolution(
     :param binding: the identity that the attempt was admitted with.
     :returns: what was changed; None when somebody else did it meanwhile.
     :raises XminError: ``DPONE_SCHEMA_EVOLUTION_REQUIRED`` when the server refuses a statement, ``DPONE_TARGET_UNSUPPORTED``,
-        ``target_identity.*``, the engine's codes; everything is rolled back then.
+        ``target_identity.*``, ``campaign.target_fenced``, the engine's codes; everything is rolled back then.
     """
     resource = lock_resource(binding.identity)
     with exclusive(engine, session, resource=resource, timeout=route.target_lock_timeout):
         require_binding(session, catalog, binding, environment=route.environment)
+        require_unfenced(session, catalog, binding.identity)  # the shadow of a campaign has the live table's columns
         target = route.layout.target
         evolution = plan_evolution(engine, dialect, live_table(engine, session, target), route, projection, source_changed=True)
         if evolution is not None:

@@ -18,7 +18,7 @@ from airflow_dpone_xmin.contracts.route import IS_DELETED, DeleteMode, TableName
 from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.mssql_ddl import MssqlDdl
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shadow import IndexDefinition, IndexRename
+from airflow_dpone_xmin.target.shadow import IndexDefinition, IndexRename, equal_keys
 
 MARK = "dpone_campaign"
 CLUSTERED, NONCLUSTERED, COLUMNSTORE = 1, 2, 5
@@ -38,6 +38,8 @@ OBSTACLES: dict[str, str] = {
     "grants on column": "SELECT COL_NAME(p.major_id, p.minor_id) FROM sys.database_permissions AS p WHERE p.class = 1"
     " AND p.major_id = OBJECT_ID(:name) AND p.minor_id <> 0",
     "index of another kind": "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(:name) AND type NOT IN (0, 1, 2, 5)",
+    "index that ignores duplicates": "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(:name) AND ignore_dup_key = 1",
+    "statistics": "SELECT name FROM sys.stats WHERE object_id = OBJECT_ID(:name) AND user_created = 1",
     "partitioned index": "SELECT COALESCE(i.name, N'of the heap') FROM sys.indexes AS i JOIN sys.partition_schemes AS s"
     " ON s.data_space_id = i.data_space_id WHERE i.object_id = OBJECT_ID(:name)",
     "special column": "SELECT name FROM sys.columns WHERE object_id = OBJECT_ID(:name) AND (is_sparse = 1 OR is_masked = 1"
@@ -137,8 +139,19 @@ class MssqlShadow:
             _run(session, "shadow.index", statement)
         except XminError as error:
             if error.details.get("native") == 1505 or error.details.get("sqlstate") == "23000":
-                raise XminError("campaign.key_not_unique", f"Index {definition.name} found equal keys in the filled table.") from None
+                raise equal_keys(definition) from None
             raise
+
+    def drop_index(self, session: Session, table: TableName, definition: IndexDefinition) -> None:
+        """A constraint takes its index along."""
+        if definition.constraint:
+            _run(session, "shadow.drop_index", f"ALTER TABLE {_name(table)} DROP CONSTRAINT {_q(definition.name)}")
+        else:
+            _run(session, "shadow.drop_index", f"DROP INDEX {_q(definition.name)} ON {_name(table)}")
+
+    def seal(self, session: Session, live: TableName) -> None:
+        """An exclusive table lock: DDL needs Sch-M, which no lock of another session tolerates."""
+        session.scalar("exchange.seal", text(f"SELECT TOP (1) 1 FROM {_name(live)} WITH (TABLOCKX, HOLDLOCK)".replace(":", "\\:")))
 
     def replay(self, session: Session, live: TableName, shadow: str) -> None:
         """GRANT, GRANT WITH GRANT OPTION and DENY; extended properties of the table and its columns."""

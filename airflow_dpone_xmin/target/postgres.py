@@ -59,6 +59,8 @@ class PostgresEngine:
         state_url = _url(state or endpoint, layout.state.database)
         self._state_engine = create_engine(state_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self.dialect: Dialect = self._engine.dialect
+        self._loader: Any = None
+        self._token_seen = False
 
     # ---- sessions and transactions ----------------------------------------------------------------------------------------
     def namespace(self, logical: str) -> Namespace:
@@ -149,8 +151,9 @@ class PostgresEngine:
     def observe_database(self, session: Session, name: str) -> ObservedDatabase | None:
         """Database OID, the owner's token row, and uuid5 of system identifier and OID."""
         table = f"{self.dialect.identifier_preparer.quote(self.layout.dbo)}.dpone_database_token"
-        installed = session.scalar("authority.token", text("SELECT to_regclass(:name) IS NOT NULL"), {"name": table})
-        token = f"(SELECT token FROM {table})" if installed else "''"  # which no signed pin can be
+        if not self._token_seen:
+            self._token_seen = bool(session.scalar("authority.token", text("SELECT to_regclass(:name) IS NOT NULL"), {"name": table}))
+        token = f"(SELECT token FROM {table})" if self._token_seen else "''"  # which no signed pin can be
         row = session.first("authority.observe", text(queries.OBSERVE_DATABASE.format(token=token)), {"name": name})
         if row is None:
             return None
@@ -230,20 +233,28 @@ class PostgresEngine:
         session.execute("stage.create", CreateTable(stage.table))
 
     def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, place: SessionFacts, cancel: Cancellation) -> int:
-        """COPY from Arrow over a connection of its own."""
+        """COPY from Arrow over a connection of its own, kept for the next load: connecting reads the whole type catalog."""
         from adbc_driver_postgresql import dbapi
 
         uri = self.url.set(drivername="postgresql").render_as_string(hide_password=False)
         try:
-            with observe("stage.load"), dbapi.connect(uri) as connection, connection.cursor() as cursor:
-                unregister = cancel.on_cancel(cursor.adbc_cancel)
+            with observe("stage.load"):
+                connection, self._loader = self._loader or dbapi.connect(uri), None
                 try:
-                    cursor.execute(queries.SESSION_FACTS)
-                    verify_place(place, SessionFacts(*cursor.fetchone()))
-                    count = cursor.adbc_ingest(stage.table.name, reader, mode="append", db_schema_name=self.namespace(STAGING).schema)
-                    connection.commit()
-                finally:
-                    unregister()
+                    with connection.cursor() as cursor:
+                        unregister = cancel.on_cancel(cursor.adbc_cancel)
+                        try:
+                            cursor.execute(queries.SESSION_FACTS)
+                            verify_place(place, SessionFacts(*cursor.fetchone()))
+                            schema = self.namespace(STAGING).schema
+                            count = cursor.adbc_ingest(stage.table.name, reader, mode="append", db_schema_name=schema)
+                            connection.commit()
+                        finally:
+                            unregister()
+                except BaseException:
+                    connection.close()
+                    raise
+                self._loader = connection
         except dbapi.Error as error:
             cancel.check()
             raise self.translate(error, "stage.load") from None
@@ -308,7 +319,10 @@ class PostgresEngine:
         return XminError(code, f"Step {label} failed with SQLSTATE {state or 'none'}.", details=details)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """The loader's connection is all that is kept open."""
+        if self._loader is not None:
+            self._loader.close()
+            self._loader = None
         self._engine.dispose()
         self._state_engine.dispose()
 

@@ -29,6 +29,7 @@ from airflow_dpone_xmin.policy.snapshot import SnapshotToken, spell, union
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import Catalog
+from airflow_dpone_xmin.target.classify import PASS_HINT
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.finalize import owner_position
@@ -38,7 +39,14 @@ from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.record import Record, write_record
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shadow import ShadowDialect, backup_name, filled_table, require_indexes, require_shadow
+from airflow_dpone_xmin.target.shadow import (
+    ShadowDialect,
+    backup_name,
+    build_first_indexes,
+    filled_table,
+    require_indexes,
+    require_shadow,
+)
 from airflow_dpone_xmin.target.shape import has_rows, live_table
 from airflow_dpone_xmin.target.sql import TARGET, Count, Flag, Utc
 from airflow_dpone_xmin.target.tables import active
@@ -103,20 +111,22 @@ def open_on_target(
         require_replaceable(session, Ledger(session, catalog, authority), work, facts)
         if campaign.shadow is not None:
             dialect.create(session, live, campaign.shadow, facts=facts, mode=work.route.delete_mode, mark=campaign.mark)
-            for definition in dialect.indexes(session, live):
-                if definition.first:
-                    dialect.build(session, filled_table(campaign, live), definition, name=f"dpone_{campaign.campaign_key.hex()[:12]}_0")
+            build_first_indexes(dialect, session, campaign, live)
         ledger.raise_fence(campaign)
         ledger.insert(campaign, ranges)
         engine.commit(session, resource=work.resource)
     return campaign
 
 
-def require_replaceable(session: Session, ledger: Ledger, work: CampaignWork, facts: TableFacts) -> RepairAuthority | None:
-    """A table that somebody owns, or that has tombstones, is replaced only with an approval.
+def require_replaceable(
+    session: Session, ledger: Ledger, work: CampaignWork, facts: TableFacts, *, rows: int | None = None
+) -> RepairAuthority | None:
+    """A table that somebody owns, or that has tombstones, is replaced only with an approval, and none is replaced by nothing.
 
+    :param rows: what the chunks delivered, once it is known.
     :returns: the admitted approval, which was needed.
-    :raises XminError: ``campaign.not_open``, ``target_ownership.conflict``, ``checkpoint.missing``, ``repair_authority.*``.
+    :raises XminError: ``campaign.not_open``, ``target_ownership.conflict``, ``checkpoint.missing``, ``guard.empty_snapshot``,
+        ``repair_authority.*``.
     """
     route, campaign = work.route, work.campaign
     if ledger.read_checkpoint(campaign.state_key) is not None:
@@ -136,7 +146,10 @@ def require_replaceable(session: Session, ledger: Ledger, work: CampaignWork, fa
     if tombstones and repair is None:
         message = f"{route.layout.target.display} has {tombstones} tombstones, but no state key owns them."
         raise approvable(XminError("checkpoint.missing", message), binding=binding, route=route, invocation=invocation)
-    if repair is not None and not tombstones:
+    if rows == 0 and repair is None:
+        refused = XminError("guard.empty_snapshot", "No chunk delivered a row.")
+        raise approvable(refused, binding=binding, route=route, invocation=invocation)
+    if repair is not None and not tombstones and rows != 0:
         message = "The target has neither an owner nor tombstones."
         raise XminError("repair_authority.unused", message, details={"authority_id": repair.authority_id})
     return repair
@@ -158,12 +171,14 @@ def publish(
     """Run the publication's one transaction.
 
     :returns: the seed receipt, replayed when an earlier attempt committed.
-    :raises XminError: ``campaign.*``, ``target_ownership.conflict``, ``repair_authority.*``, ``guard.quality_gate``, the engine's codes.
+    :raises XminError: ``campaign.*``, ``target_ownership.conflict``, ``repair_authority.*``, ``guard.*``, the engine's codes.
     :raises CommitInDoubt: to be probed by the seed's receipt.
     """
     live, campaign = work.route.layout.target, work.campaign
     tables = [Table(name, MetaData(), schema=TARGET) for name in dict.fromkeys((live.name, campaign.shadow or live.name))]
-    with exclusive(engine, session, resource=work.resource, timeout=work.route.target_lock_timeout, tables=tables):
+    timeout = work.route.target_lock_timeout
+    # Committed reads: what hangs on the live table is looked at after the lock that keeps it so. Counts hold locks of their own.
+    with exclusive(engine, session, resource=work.resource, timeout=timeout, tables=tables, isolation="READ COMMITTED"):
         ledger = Ledger(session, catalog, authority)
         found = ledger.find_receipt(work.invocation_digest)
         if found is not None:
@@ -195,9 +210,9 @@ class _Publication:
         work, campaign = self._work, self._campaign
         require_binding(self._session, self._catalog, work.binding, environment=work.route.environment)
         facts = live_table(self._engine, self._session, self._live)
-        repair = require_replaceable(self._session, self._ledger, work, facts)
         receipts = self._complete()
         rows = sum(receipt.rows for receipt in receipts)
+        repair = require_replaceable(self._session, self._ledger, work, facts, rows=rows)
         total = self._fill(facts, rows)
         judge_min_rows(active_after=rows, gates=work.route.min_rows)
         if repair is not None and repair.transfer is not None:
@@ -219,7 +234,7 @@ class _Publication:
     def _fill(self, facts: TableFacts, rows: int) -> int:
         """Count, carry tombstones over, exchange; returns all rows of the published table."""
         filled = _plain_table(filled_table(self._campaign, self._live).name, facts)
-        seen = int(self._session.scalar("publish.count", select(Count()).select_from(filled)))
+        seen = int(self._session.scalar("publish.count", select(Count()).select_from(filled).with_hint(filled, PASS_HINT, "mssql")))
         if seen != rows:
             raise XminError(
                 "campaign.count_mismatch",
@@ -229,10 +244,11 @@ class _Publication:
         if self._campaign.shadow is None:
             return rows
         live, shadow = self._live, self._campaign.shadow
+        carried = self._carry(_plain_table(live.name, facts), filled, facts)
+        self._dialect.seal(self._session, live)
         require_shadow(self._engine, self._dialect, self._session, self._campaign, live)
         refuse_obstacles(self._dialect, self._session, self._work.route)
         names = require_indexes(self._dialect, self._session, self._campaign, live)
-        carried = self._carry(_plain_table(live.name, facts), filled, facts)
         self._dialect.replay(self._session, live, shadow)
         self._dialect.exchange(self._session, live, shadow=shadow, backup=backup_name(self._campaign, live.name), indexes=names)
         return rows + carried
@@ -245,6 +261,7 @@ class _Publication:
         names = [column.name for column in facts.columns if not column.computed]
         same = and_(*[shadow.c[name] == live.c[name] for name in self._work.route.key])
         kept = select(*[live.c[name] for name in names]).where(~active(live, mode), ~exists(select(1).select_from(shadow).where(same)))
+        kept = kept.with_hint(live, PASS_HINT, "mssql")
         return self._session.execute("publish.tombstones", insert(shadow).from_select(names, kept, include_defaults=False))
 
     def _seed(self, receipts: Sequence[LoadReceipt], *, rows: int, total: int, repair: RepairAuthority | None) -> Receipt:
@@ -328,7 +345,10 @@ def refuse_obstacles(dialect: ShadowDialect, session: Session, route: Route) -> 
 
 
 def _tombstones(session: Session, table: Table, mode: DeleteMode) -> int:
-    return int(session.scalar("campaign.tombstones", select(Count()).select_from(table).where(~active(table, mode)))) if mode.soft else 0
+    if not mode.soft:
+        return 0
+    query = select(Count()).select_from(table).where(~active(table, mode)).with_hint(table, PASS_HINT, "mssql")
+    return int(session.scalar("campaign.tombstones", query))
 
 
 def _plain_table(name: str, facts: TableFacts) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Protocol
 
 from airflow_dpone_xmin.contracts.campaign import Campaign
@@ -39,6 +40,10 @@ class IndexDefinition:
     constraint: bool
     unique: bool
     first: bool = False
+
+    def same_as(self, other: IndexDefinition) -> bool:
+        """Whether both do the same, whatever their names."""
+        return (self.head, self.body, self.constraint) == (other.head, other.body, other.constraint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,14 @@ class ShadowDialect(Protocol):
         """
         ...
 
+    def drop_index(self, session: Session, table: TableName, definition: IndexDefinition) -> None:
+        """Drop an index or key of the shadow."""
+        ...
+
+    def seal(self, session: Session, live: TableName) -> None:
+        """From here to the end of the transaction nobody changes the live table or hangs anything on it."""
+        ...
+
     def replay(self, session: Session, live: TableName, shadow: str) -> None:
         """Owner, grants and descriptions of the live table, onto the shadow; the mark goes."""
         ...
@@ -126,57 +139,87 @@ def filled_table(campaign: Campaign, live: TableName) -> TableName:
 
 
 def renames(campaign: Campaign, definitions: Sequence[IndexDefinition]) -> list[IndexRename]:
-    """Names of the live table's indexes through the exchange; the same ones at every resume."""
-    prefix = f"dpone_{campaign.campaign_key.hex()[:12]}"
-    ordered = sorted(definitions, key=lambda definition: definition.name)
-    return [IndexRename(f"{prefix}_{n}", index.name, f"{prefix}_{n}_old", index.constraint) for n, index in enumerate(ordered)]
+    """Names of the live table's indexes through the exchange: the same ones at every resume, whatever index is added beside them."""
+    return [
+        IndexRename(name := _index_name(campaign, index.name), index.name, f"{name}_old", index.constraint)
+        for index in sorted(definitions, key=lambda definition: definition.name)
+    ]
+
+
+def _index_name(campaign: Campaign, live_name: str) -> str:
+    return f"dpone_{campaign.campaign_key.hex()[:12]}_{sha256(live_name.encode()).hexdigest()[:12]}"
 
 
 def require_shadow(engine: Engine, dialect: ShadowDialect, session: Session, campaign: Campaign, live: TableName) -> TableFacts:
     """The shadow exists, carries this campaign's mark, and has the live table's columns.
 
-    :raises XminError: ``campaign.shadow_changed``.
+    :returns: the live table.
+    :raises XminError: ``campaign.shadow_changed``, ``DPONE_TARGET_UNSUPPORTED`` without a live table.
     """
     shadow = filled_table(campaign, live)
-    facts = engine.describe(session, live.namespace, [shadow.name]).get(shadow.name)
-    if facts is None:
+    found = engine.describe(session, live.namespace, [live.name, shadow.name])
+    facts = live_table(engine, session, live) if live.name not in found else found[live.name]
+    if shadow.name not in found:
         raise XminError("campaign.shadow_changed", f"{shadow.display} is missing or invisible.")
     if dialect.read_mark(session, shadow) != campaign.mark:
         raise XminError("campaign.shadow_changed", f"{shadow.display} does not carry this campaign's mark.")
-    if set(facts.columns) != set(live_table(engine, session, live).columns):
+    if set(found[shadow.name].columns) != set(facts.columns):
         raise XminError("campaign.shadow_changed", f"{shadow.display} and {live.display} differ in their columns.")
     return facts
+
+
+def equal_keys(definition: IndexDefinition) -> XminError:
+    """The refusal of rows that an index finds equal; the key's own and any other unique one have different causes."""
+    hint = (
+        "If it is the key's, correct the keys at the source, abandon the campaign and start one with a new handoff_id. If it is another "
+        "one, the source moved a value between rows while chunks were read: drop it from the live table, publish, let the incremental "
+        "process run once, and create it again."
+    )
+    return XminError("campaign.key_not_unique", f"Index {definition.name} found equal values in the filled table.", hint=hint)
+
+
+def build_first_indexes(dialect: ShadowDialect, session: Session, campaign: Campaign, live: TableName) -> None:
+    """Build on the empty shadow what must stand before the first row."""
+    for definition in dialect.indexes(session, live):
+        if definition.first:
+            dialect.build(session, filled_table(campaign, live), definition, name=_index_name(campaign, definition.name))
 
 
 def build_deferred_indexes(dialect: ShadowDialect, session: Session, campaign: Campaign, live: TableName) -> int:
     """Build on the shadow what the live table has and the shadow lacks: once, and after the rows. Returns how many were built.
 
+    An index that the live table no longer has, or has otherwise than when it was built, is dropped first.
+
     :raises XminError: ``campaign.key_not_unique``.
     """
     shadow = filled_table(campaign, live)
-    wanted = dialect.indexes(session, live)
-    present = {definition.name for definition in dialect.indexes(session, shadow)}
-    names = {rename.live: rename.shadow for rename in renames(campaign, wanted)}
-    missing = [definition for definition in wanted if names[definition.name] not in present]
-    for definition in missing:
-        dialect.build(session, shadow, definition, name=names[definition.name])
+    wanted = {_index_name(campaign, definition.name): definition for definition in dialect.indexes(session, live)}
+    present = set()
+    for definition in dialect.indexes(session, shadow):
+        if definition.name in wanted and definition.same_as(wanted[definition.name]):
+            present.add(definition.name)
+        else:
+            dialect.drop_index(session, shadow, definition)
+    missing = [(name, definition) for name, definition in wanted.items() if name not in present]
+    for name, definition in missing:
+        dialect.build(session, shadow, definition, name=name)
     return len(missing)
 
 
 def require_indexes(dialect: ShadowDialect, session: Session, campaign: Campaign, live: TableName) -> list[IndexRename]:
-    """Every index of the live table stands on the shadow, defined the same.
+    """Exactly the indexes of the live table stand on the shadow, defined the same.
 
     :returns: the names for the exchange.
-    :raises XminError: ``campaign.shadow_changed``.
+    :raises XminError: ``campaign.shadow_changed``, retryable: the next publication builds or drops what differs.
     """
-    wanted = {definition.name: definition for definition in dialect.indexes(session, live)}
+    wanted = {_index_name(campaign, definition.name): definition for definition in dialect.indexes(session, live)}
     present = {definition.name: definition for definition in dialect.indexes(session, filled_table(campaign, live))}
-    names = renames(campaign, tuple(wanted.values()))
-    for rename in names:
-        found, asked = present.get(rename.shadow), wanted[rename.live]
-        if found is None or (found.head, found.body, found.constraint) != (asked.head, asked.body, asked.constraint):
-            raise XminError("campaign.shadow_changed", f"The shadow lacks the live table's index {rename.live}.")
-    return names
+    for name in sorted({*wanted, *present}):
+        found, asked = present.get(name), wanted.get(name)
+        if found is None or asked is None or not found.same_as(asked):
+            message = f"The live table's index {asked.name if asked else name} changed while it was being built on the shadow."
+            raise XminError("campaign.shadow_changed", message, hint="Publish again: the index is built anew.", retryable=True)
+    return renames(campaign, tuple(wanted.values()))
 
 
 def _derived(base: str, suffix: str) -> str:

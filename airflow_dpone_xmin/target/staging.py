@@ -111,8 +111,9 @@ def _load(
 ) -> Stage:
     seen = Fingerprints(plans=stage.columns, text_units=engine.text_units)
     started = time.monotonic()
-    with lease.around():
-        engine.create_stage(session, stage)
+    # Checked before and after every step; between two steps once.
+    lease.check()
+    engine.create_stage(session, stage)
     with lease.around():
         count = _bulk_load(engine, artifact, stage, seen, place=lease.place, cancel=cancel)
     if seen.rows != artifact.rows or count not in (-1, artifact.rows):
@@ -121,11 +122,11 @@ def _load(
             "The bulk load's row count differs from the artifact's.",
             details={"artifact_rows": artifact.rows, "sent_rows": seen.rows, "driver_rows": count},
         )
-    with lease.around():
-        _prove_content(session, stage, seen)
+    _prove_content(session, stage, seen)
     if indexed:
-        with lease.around():
-            engine.index_stage(session, stage)
+        lease.check()
+        engine.index_stage(session, stage)
+    lease.check()
     suffix = "ROWS" if len(stage.columns) > len(stage.key) else "KEYS"
     progress(Progress(f"STAGE_{suffix}_COMPLETE", rows=artifact.rows, bytes=artifact.size, seconds=time.monotonic() - started))
     return stage
