@@ -7,34 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.runtime.campaign import abandon_campaign, look_at_campaign, open_campaign, plan_campaign, publish_campaign
-from airflow_dpone_xmin.runtime.lane import run_lane
+from airflow_dpone_xmin.runtime.campaign import abandon_campaign, look_at_campaign, plan_campaign
 from airflow_dpone_xmin.runtime.lanes import run_lanes
+from tests.campaigns import COLUMNS, INTEGER, TABLE, incremental, initial, lane, opened, published, refusal
 from tests.world import MODES, Setup, World
-
-COLUMNS = ("id", "qty", "note")
-TABLE = (
-    "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer, note text)",
-    "INSERT INTO orders SELECT g, g % 10, 'n' || g FROM generate_series(1, 1000) g",
-)
-INTEGER = {"column": "id", "from": 1, "to": 1000, "step": 100}
-
-
-def initial(chunk: dict[str, Any], *, in_place: bool = False, handoff: str = "orders_v1") -> dict[str, Any]:
-    """What makes the world's manifest an initial one."""
-    inner = "incremental_merge" if in_place else "incremental_append"
-    backfill = {"inner_mode": inner, "publication": {"mode": "in_place" if in_place else "shadow_swap"}, "chunk": chunk}
-    return {
-        "source": {"options": {"xmin_execution": {"mode": "initial", "handoff_id": handoff}}},
-        "sink": {"strategy": {"mode": "backfill", "backfill": backfill}},
-    }
-
-
-def incremental(world: World, *, handoff: str = "orders_v1") -> None:
-    """The scheduled half of the handoff."""
-    world.process = "orders_incremental"
-    world.manifest_over = {"source": {"options": {"xmin_execution": {"mode": "incremental", "handoff_id": handoff}}}}
 
 
 @pytest.fixture
@@ -48,24 +24,6 @@ def campaign(worlds: Setup) -> Callable[..., World]:
         return worlds(*(statements or TABLE), manifest_over=over, reconciliation=MODES[mode], **fields)
 
     return make
-
-
-def opened(world: World, run_id: str = "r1", **kw: Any) -> Any:
-    return open_campaign(world.route(), run_id, endpoints=world.endpoints, registry_serial=1, **kw)
-
-
-def lane(world: World, run_id: str = "r1", number: int = 0) -> Any:
-    return run_lane(world.route(), run_id, number, endpoints=world.endpoints)
-
-
-def published(world: World, run_id: str = "r1", **kw: Any) -> Any:
-    return publish_campaign(world.route(), run_id, endpoints=world.endpoints, registry_serial=1, **kw)
-
-
-def refusal(call: Callable[..., Any], *arguments: Any, **kw: Any) -> XminError:
-    with pytest.raises(XminError) as refused:
-        call(*arguments, **kw)
-    return refused.value
 
 
 @pytest.mark.parametrize("mode", list(MODES))
