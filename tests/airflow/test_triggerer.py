@@ -46,7 +46,7 @@ with DAG("approvals", schedule=None):
     wait("never_soft", "nosuch", timeout=3, soft_fail=True)
 """
 DEFERRED = 4
-SECONDS = 120  # far more than it takes: only a broken installation is that slow
+SECONDS = 180  # far more than it takes: only a broken installation is that slow
 
 
 @pytest.fixture

@@ -190,6 +190,11 @@ UPDATE [DWH].dbo.dpone_target_head SET state_key=:state_key, revision=:revision,
 -- receipt.insert
 INSERT INTO [Sys].governance.dpone_commit_receipt (receipt_id, kind, contract_version, process, run_id, map_index, invocation_digest, load_id, state_key, target_identity, route_fingerprint, payload, payload_reason, previous_xmin, previous_revision, new_xmin, new_revision, visible_horizon, snapshot, payload_count, keys_count, inserted_count, updated_count, reactivated_count, unchanged_count, soft_deleted_count, hard_deleted_count, active_before_count, active_after_count, total_after_count, source_authority_digest, target_authority_digest, staging_authority_digest, state_authority_digest, scope_hash, schema_hash, projection_fingerprint, rows_artifact_sha256, keys_artifact_sha256, repair_authority_id, repair_authority_digest, registry_serial, detected_at_utc, committed_at_utc) VALUES (:receipt_id, :kind, :contract_version, :process, :run_id, :map_index, :invocation_digest, :load_id, :state_key, :target_identity, :route_fingerprint, :payload, :payload_reason, :previous_xmin, :previous_revision, :new_xmin, :new_revision, :visible_horizon, :snapshot, :payload_count, :keys_count, :inserted_count, :updated_count, :reactivated_count, :unchanged_count, :soft_deleted_count, :hard_deleted_count, :active_before_count, :active_after_count, :total_after_count, :source_authority_digest, :target_authority_digest, :staging_authority_digest, :state_authority_digest, :scope_hash, :schema_hash, :projection_fingerprint, :rows_artifact_sha256, :keys_artifact_sha256, NULL, NULL, :registry_serial, :detected_at_utc, :committed_at_utc);
 
+-- finalize.drift
+SELECT COUNT_BIG(*) AS count_rows_1
+FROM [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK) LEFT OUTER JOIN [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code
+WHERE [DWH].landing.orders.id IS NULL;
+
 -- finalize.delete
 DELETE FROM [DWH].landing.orders WHERE EXISTS (SELECT 1
 FROM [#dpone_difference]
