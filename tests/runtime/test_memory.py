@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.campaigns import Step, initial, opened
 from tests.children import CONTEXT, Job, start
 from tests.world import MODES, Setup, World
 
@@ -29,26 +30,56 @@ def _measured(small: Job, big: Job, answers: Any) -> None:
     answers.put((outcome.receipt.counts.inserted, _resident()[1] - idle))
 
 
-def _above_idle(worlds: Setup, rows: int) -> int:
-    def world(count: int) -> World:
-        return worlds(
-            "CREATE TABLE orders (id bigint PRIMARY KEY, a integer, b integer, c numeric(12,2), d double precision, e text, f text,"
-            " g varchar(30), h date,"
-            " i timestamp, j timestamptz, k boolean, l uuid, m bytea, n smallint, o real, p text, q bigint, r numeric(20,4), s time)",
-            "INSERT INTO orders SELECT g, g, g % 7, g * 1.01, g / 3.0, 'text of row ' || g,"
-            " md5(g::text), 'c' || g, date '2024-01-01' + g % 300, now(), now(),"
-            " g % 2 = 0, '00000000-0000-4000-8000-000000000000',"
-            " decode(md5(g::text), 'hex'), g % 100, g, repeat('x', 40), g * 1000, g * 0.0001, '12:00:00'"
-            f" FROM generate_series(1, {count}) g",
-            reconciliation=MODES["timestamp_only"],
-        )
+def _world(worlds: Setup, count: int, **fields: Any) -> World:
+    return worlds(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, a integer, b integer, c numeric(12,2), d double precision, e text, f text,"
+        " g varchar(30), h date,"
+        " i timestamp, j timestamptz, k boolean, l uuid, m bytea, n smallint, o real, p text, q bigint, r numeric(20,4), s time)",
+        "INSERT INTO orders SELECT g, g, g % 7, g * 1.01, g / 3.0, 'text of row ' || g,"
+        " md5(g::text), 'c' || g, date '2024-01-01' + g % 300, now(), now(),"
+        " g % 2 = 0, '00000000-0000-4000-8000-000000000000',"
+        " decode(md5(g::text), 'hex'), g % 100, g, repeat('x', 40), g * 1000, g * 0.0001, '12:00:00'"
+        f" FROM generate_series(1, {count}) g",
+        reconciliation=MODES["timestamp_only"],
+        **fields,
+    )
 
+
+def _above_idle(worlds: Setup, rows: int) -> int:
     answers = CONTEXT.Queue()
-    child = start(_measured, Job.of(world(1000), "small"), Job.of(world(rows), "big"), answers)
+    child = start(_measured, Job.of(_world(worlds, 1000), "small"), Job.of(_world(worlds, rows), "big"), answers)
     inserted, above = answers.get(timeout=1500)
     child.join(30)
     assert inserted == rows
     print(f"memory: {rows} rows x 20 columns, {above / 2**20:.0f} MiB above idle")
+    return int(above)
+
+
+def _lane_measured(small: Step, big: Step, answers: Any) -> None:
+    """As :func:`_measured`, for a lane."""
+    small.run()
+    with open("/proc/self/clear_refs", "w") as reset:
+        reset.write("5")
+    idle, _ = _resident()
+    result = big.run()
+    answers.put((result.rows, _resident()[1] - idle))
+
+
+def _lane_above_idle(worlds: Setup, rows: int) -> int:
+    """A lane over chunks of 50,000 rows."""
+
+    def step(count: int) -> Step:
+        chunk = {"column": "id", "from": 1, "to": count, "step": 50_000}
+        world = _world(worlds, count, manifest_over=initial(chunk))
+        opened(world)
+        return Step.of(world, "lane")
+
+    answers = CONTEXT.Queue()
+    child = start(_lane_measured, step(1000), step(rows), answers)
+    loaded, above = answers.get(timeout=3000)
+    child.join(30)
+    assert loaded == rows
+    print(f"memory of a lane: {rows} rows x 20 columns in chunks of 50,000, {above / 2**20:.0f} MiB above idle")
     return int(above)
 
 
@@ -62,3 +93,12 @@ def test_a_baseline_of_150_thousand_rows(worlds: Setup, embedded_only: None) -> 
 def test_a_baseline_of_2_million_rows(worlds: Setup, embedded_only: None) -> None:
     """2M rows × 20 columns."""
     assert _above_idle(worlds, 2_000_000) < LIMIT
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_a_lane_is_flat_in_the_table(worlds: Setup, embedded_only: None) -> None:
+    """Eight times the rows, the same memory."""
+    small, large = _lane_above_idle(worlds, 250_000), _lane_above_idle(worlds, 2_000_000)
+    assert large < LIMIT
+    assert large - small < 50 * 1024 * 1024

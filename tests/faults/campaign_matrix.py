@@ -1,0 +1,155 @@
+"""The fault matrix of a campaign's four transactions: opening, one chunk, publication, abandonment.
+
+Every boundary of the whole phase is found by recording it; what is broken there leaves everything old or everything new, readers find a
+table, and the same step without a fault converges.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.progress import Progress
+from airflow_dpone_xmin.target.session import Event
+from tests.campaigns import COLUMNS, Phase, Step, incremental
+from tests.children import die, start
+from tests.faults.matrix import Boundary, Counting, Kind, Matrix, observing
+from tests.world import WRITER
+
+Facts = dict[str, tuple[Any, ...]]
+
+
+@dataclass
+class CampaignMatrix(Matrix):
+    """One phase of a one-chunk campaign.
+
+    :param phase: the step that is broken.
+    """
+
+    phase: Phase = "open"
+
+    def prepare_phase(self) -> None:
+        """Keep the target as it is now, and record the boundaries of one healthy step."""
+        target = self.world.target
+        self.world.route()
+        self.template = f"{target.database}_template"
+        (row,) = target.rows(f"SELECT oid::bigint FROM pg_database WHERE datname = '{target.database}'")
+        self.oid = int(row[0])
+        target.cluster.create_database(self.template, options=f'TEMPLATE "{target.database}"')
+        self.reset()
+        self.before = self.facts("before")
+        counting = Counting()
+        with observing(counting):
+            self.step().run(progress=counting.progress)
+        self.after = self.facts("healthy")
+        assert self.after != self.before
+        self.boundaries = counting.seen
+
+    def step(self) -> Step:
+        return Step.of(self.world, self.phase, "fault", ttl=60.0)
+
+    def facts(self, name: str) -> Facts:
+        """What must move together, without what differs from try to try: ids, times, leases, and indexes that nobody uses yet."""
+        self._quiet(name)
+        world = self.world
+        state, schema = world.state_name, world.target.layout(world.table).target.namespace.schema
+        queries = {
+            "tables": f"SELECT tablename, count(indexname) FILTER (WHERE tablename NOT LIKE '%shadow%') FROM pg_tables"
+            f" LEFT JOIN pg_indexes USING (schemaname, tablename) WHERE schemaname = '{schema}' GROUP BY 1 ORDER BY 1",
+            "indexes": f"SELECT indexname FROM pg_indexes WHERE schemaname = '{schema}' AND tablename = '{world.table}' ORDER BY 1",
+            "live": f"SELECT {', '.join(COLUMNS)}, __dpone__deleted_at IS NULL FROM {world.target_name} ORDER BY id",
+            "campaign": f"SELECT status, chunk_count FROM {state('dpone_campaign')}",
+            "chunks": f"SELECT status NOT IN ('pending', 'leased'), status = 'abandoned', rows_count, receipt_id IS NOT NULL"
+            f" FROM {state('dpone_campaign_chunk')} ORDER BY chunk_no",
+            "fence": f"SELECT owner IS NULL FROM {state('dpone_target_fence')}",
+            "proofs": f"SELECT kind, rows_count FROM {state('dpone_load_receipt')} ORDER BY 1",
+            "chunk receipt": f"SELECT 1 FROM {state('dpone_load_receipt')} JOIN {state('dpone_campaign_chunk')} USING (receipt_id)",
+            "receipts": f"SELECT kind, new_revision, new_xmin, inserted_count FROM {state('dpone_commit_receipt')} ORDER BY 2",
+            "state": f"SELECT revision, safe_xmin, superseded_at_utc FROM {state('dpone_source_state')}",
+            "seeded": f"SELECT 1 FROM {state('dpone_source_state')} JOIN {state('dpone_commit_receipt')} USING (receipt_id)",
+            "head": f"SELECT revision FROM {world.dbo_name('dpone_target_head')}",
+        }
+        found = {key: tuple(tuple(row) for row in world.target.rows(query)) for key, query in queries.items()}
+        for table in [row[0] for row in found["tables"] if row[0] != world.table]:
+            rows = world.target.rows(f'SELECT {", ".join(COLUMNS)} FROM "{schema}"."{table}" ORDER BY id')
+            found[f"rows of {table}"] = tuple(tuple(row) for row in rows)
+        return found
+
+    def _quiet(self, name: str) -> None:
+        with self.world.target.connect() as owner:
+            for _ in range(400):
+                query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = %s"
+                if owner.execute(query, [WRITER]).fetchone() == (0,):
+                    return
+                owner.execute("SELECT pg_sleep(0.02)")
+        raise AssertionError(f"{name}: sessions of the product are left on the target")
+
+    def break_at(self, boundary: Boundary, kind: Kind) -> None:
+        """One state: break the step, judge what is left, take the step again, judge again."""
+        name = f"{self.phase}, {kind}: {boundary}"
+        self.reset()
+        if kind == "process":
+            child = start(step_and_die, self.step(), boundary)
+            child.join(90)
+            assert child.exitcode == -signal.SIGKILL, f"{name} was not hit: exit code {child.exitcode}"
+        else:
+            self._break_here(boundary, self._kill_session if kind == "session" else _raise, name)
+        left = self.facts(name)
+        self.states[kind] += 1
+        if left not in (self.before, self.after):
+            self.divergent.append(f"{name}: {[key for key in left if left[key] not in (self.before.get(key), self.after.get(key))]}")
+            return
+        try:
+            self.step().run()
+        except XminError as error:
+            # What has been abandoned cannot be abandoned again.
+            assert self.phase == "abandon" and left == self.after and error.code == "campaign.not_open", f"{name}: {error}"
+        if self.facts(name) != self.after:
+            self.divergent.append(f"{name}, after its retry")
+
+    def _break_here(self, boundary: Boundary, act: Callable[[Event | Progress], None], name: str) -> None:
+        counting = Counting(boundary, act)
+        with observing(counting):
+            try:
+                self.step().run(progress=counting.progress)
+            except XminError:
+                pass
+            except Exception as error:
+                raise AssertionError(f"{name}: {type(error).__name__} instead of a typed error") from error
+        assert counting.hit, f"{name} was not hit"
+
+    def finish(self) -> None:
+        """From the last state on: everything else of the campaign, and parity."""
+        for phase in ("open", "lane", "publish"):
+            Step.of(self.world, phase, "rest", ttl=60.0).run()  # type: ignore[arg-type]
+        incremental(self.world)
+        self.world.run()
+        assert self.world.target_rows(COLUMNS) == self.world.source_rows(COLUMNS)
+        assert self.world.staged() == []
+
+
+def step_and_die(step: Step, boundary: Boundary) -> None:
+    """Body of a child: the step, killed at *boundary*."""
+    counting = Counting(boundary, lambda _: die())
+    with observing(counting):
+        step.run(progress=counting.progress)
+
+
+def _raise(_: Event | Progress) -> None:
+    raise XminError("mssql_transaction.statement_failed", "A fault was injected here.")
+
+
+def thinned(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
+    """The states of the default run: every second step from the last lock to the commit, every twentieth of what only reads before it,
+    and both sides of every commit; the slower kinds take a third of that.
+    """
+    commits = [b for b in boundaries if b.label == "transaction.commit"]
+    if kind == "lost_ack":
+        return [b for b in commits if b.phase == "after"]
+    first = max(number for number, b in enumerate(boundaries) if b.label == "transaction.begin" and b.phase == "before")
+    outside = [b for b in boundaries[:first] if b.phase == "before"][::20]
+    inside = [b for b in boundaries[first:] if b.phase == "before" and b.label not in ("clock", "shadow.replay", "transaction.commit")]
+    return [*outside, *inside[::2], *commits] if kind == "raised" else [*inside[1::6], *commits[-2:]]
