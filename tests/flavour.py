@@ -2,11 +2,13 @@
 
 Babelfish for PostgreSQL speaks T-SQL over TDS but has no database-level grants and no schema ALTER right: runs use the owner's login
 there, so least privilege is not proven on it. It reads a ``time`` from the wire through a double and cuts what that makes of it.
-``ALTER COLUMN`` takes neither NULL nor COLLATE there, and a column name with a double quote cannot be bulk-loaded.
+``ALTER COLUMN`` takes neither NULL nor COLLATE there: the statement is sent without them, so that nullability is not proven on it. A
+column name with a double quote cannot be bulk-loaded.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import time
 from typing import Any
@@ -54,3 +56,15 @@ def keeps_time(value: time) -> bool:
     for _ in range(6):
         seconds /= 10
     return int(seconds * 1_000_000) == ticks
+
+
+def shorten_alter_column(monkeypatch: Any) -> None:
+    """Send ``ALTER COLUMN`` without collation and nullability, which the flavour does not parse."""
+    from airflow_dpone_xmin.target.mssql_ddl import MssqlDdl
+
+    real = MssqlDdl.alter_column
+
+    def shortened(self: MssqlDdl, *arguments: Any) -> list[str]:
+        return [re.sub(r"( COLLATE \w+)? (NOT )?NULL$", "", statement) for statement in real(self, *arguments)]
+
+    monkeypatch.setattr(MssqlDdl, "alter_column", shortened)

@@ -98,11 +98,13 @@ class Projection:
     :param columns: all carried columns in source order.
     :param key: names of the key columns in authored order.
     :param fingerprint: 32-byte projection fingerprint (DESIGN "Identities").
+    :param volatile: whether content may change although neither ``xmin`` nor fingerprint does (``regclass`` …): every payload is full.
     """
 
     columns: tuple[ColumnPlan, ...]
     key: tuple[str, ...]
     fingerprint: bytes
+    volatile: bool = False
 
     def __post_init__(self) -> None:
         names = {column.name for column in self.columns}

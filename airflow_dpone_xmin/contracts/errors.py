@@ -93,7 +93,8 @@ CODES: dict[str, ErrorSpec] = {
     "DPONE_TYPE_LOSSY": ErrorSpec("A target type override would lose values.", "Widen the override or remove it."),
     "DPONE_COLUMN_RESERVED": ErrorSpec("A source column uses a reserved `__dpone__` name.", "Rename the source column."),
     "DPONE_COLUMN_AMBIGUOUS": ErrorSpec(
-        "Two source columns differ only by case; SQL Server may take them for one.", "Rename one of the columns."
+        "Two source columns have names that a collation of SQL Server may call equal: by case, accent, width or trailing space.",
+        "Rename one of the columns.",
     ),
     "DPONE_RELATION_UNSUPPORTED": ErrorSpec(
         "The source relation is not a plain, permanent heap table or a partitioned table of such.",

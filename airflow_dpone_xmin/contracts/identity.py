@@ -28,22 +28,12 @@ def scope_hash(scope: Mapping[str, Canonical] = WHOLE_RELATION) -> bytes:
     return digest(scope)
 
 
-def schema_hash(*, key: Sequence[tuple[str, str]], delete_mode: str, text_columns: Sequence[str], overrides: Mapping[str, str]) -> bytes:
-    """What of the schema identifies a checkpoint.
+def schema_hash(*, key: Sequence[tuple[str, str, str]], delete_mode: str) -> bytes:
+    """What of the schema identifies a checkpoint. Value columns do not: their contract is in the projection fingerprint.
 
-    :param key: (column, physical target type) in key order.
-    :param text_columns: columns that the schema contract lands as text.
-    :param overrides: column → authored physical type.
+    :param key: (column, physical target type, authored contract or "") in key order.
     """
-    return digest(
-        {
-            "v": 1,
-            "key": [[name, kind] for name, kind in key],
-            "delete_mode": delete_mode,
-            "text_columns": sorted(text_columns),
-            "overrides": dict(overrides),
-        }
-    )
+    return digest({"v": 2, "key": [list(part) for part in key], "delete_mode": delete_mode})
 
 
 def target_identity(*, environment: str, binding_id: UUID, database: str) -> bytes:

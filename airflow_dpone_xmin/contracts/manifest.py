@@ -13,7 +13,15 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.manifest_columns import Closed, Identifier, PgIdentifier, PhysicalDesign, SchemaContract, SchemaEvolution
+from airflow_dpone_xmin.contracts.manifest_columns import (
+    Closed,
+    Identifier,
+    PgIdentifier,
+    PhysicalDesign,
+    SchemaContract,
+    SchemaEvolution,
+    TableIdentifier,
+)
 from airflow_dpone_xmin.contracts.verdicts import judge, strip_noticed
 
 
@@ -56,7 +64,7 @@ class SinkTable(Closed):
 
     database: Identifier | None = None
     schema_name: Identifier | None = Field(alias="schema", default=None)
-    name: Identifier | None = None
+    name: TableIdentifier | None = None
 
 
 class Chunk(Closed):
@@ -198,14 +206,14 @@ class Reconciliation(Closed):
 class StateTable(Closed):
     """The name of one catalog table."""
 
-    name: Identifier
+    name: TableIdentifier
 
 
 class RunTable(Closed):
     """The run-state table; ``run_name`` is the deprecated spelling of ``name``."""
 
-    name: Identifier | None = None
-    run_name: Identifier | None = None
+    name: TableIdentifier | None = None
+    run_name: TableIdentifier | None = None
 
     @model_validator(mode="after")
     def _one_spelling(self) -> RunTable:

@@ -7,9 +7,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-Identifier = Annotated[str, Field(min_length=1, max_length=128)]
+
+def _sysname(name: str) -> str:
+    """SQL Server counts the 128 characters of a name in UTF-16 units."""
+    if len(name.encode("utf-16-le", "surrogatepass")) > 2 * 128:
+        raise ValueError("more than 128 UTF-16 units")
+    return name
+
+
+Identifier = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_sysname)]
+TableIdentifier = Annotated[Identifier, Field(max_length=100)]
+"""A table's name: its keys, indexes and triggers are named after it."""
 PgIdentifier = Annotated[str, Field(min_length=1, max_length=63)]
 
 

@@ -72,6 +72,15 @@ def widens(old: str, new: str) -> bool:
     return name == wide and name in _TEMPORAL.values() and int(size or 7) > int(first or 7)
 
 
+def holds(live: str, planned: str) -> bool:
+    """Whether a live column of type *live* may stand where *planned* is planned: it holds every value, and calls the same values equal.
+
+    A float for a real is another type of bits; the override ``float`` makes it the planned one.
+    """
+    parsed = _parse(planned)
+    return live == planned or (parsed is not None and (_parse(live) == parsed or (parsed[0] != "real" and widens(planned, live))))
+
+
 def _parse(text: str) -> tuple[str, str | None, int | None] | None:
     """Name, length or precision, and scale of a declared type, by one name per type."""
     match = _SHAPE.match(text)

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, SourceColumn
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.policy.limits import folded
 from airflow_dpone_xmin.policy.overrides import widen
 from airflow_dpone_xmin.policy.types import CANONICAL, TYPES, TypeRule, Verdict, decide, kind_of
 
@@ -32,7 +33,7 @@ def plan_column(column: SourceColumn, *, key: bool, text_contract: bool, overrid
     :param ordinal: 0-based position in the projection.
     :raises XminError: ``DPONE_TYPE_UNSUPPORTED``, ``DPONE_TYPE_LOSSY``, ``DPONE_KEY_INVALID`` or ``DPONE_COLUMN_RESERVED``.
     """
-    if column.name.lower().startswith(RESERVED_PREFIX):
+    if folded(column.name).startswith(RESERVED_PREFIX):
         raise XminError(
             "DPONE_COLUMN_RESERVED",
             f"Column {column.name!r} starts with the reserved {RESERVED_PREFIX!r}.",
@@ -65,7 +66,7 @@ def plan_columns(
     """
     overrides = overrides or {}
     names = [column.name for column in columns]
-    _refuse_case_twins(names)
+    _refuse_twins(names)
     for kind, wanted in (("schema_contract", set(string_columns)), ("physical_design", set(overrides))):
         unknown = sorted(wanted - set(names))
         if unknown:
@@ -219,13 +220,15 @@ def _key_width(plan: ColumnPlan) -> int:
     return fixed[plan.family] or 0
 
 
-def _refuse_case_twins(names: Sequence[str]) -> None:
+def _refuse_twins(names: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for name in names:
-        twin = seen.setdefault(name.casefold(), name)
+        twin = seen.setdefault(folded(name), name)
         if twin != name:
             raise XminError(
-                "DPONE_COLUMN_AMBIGUOUS", f"Columns {twin!r} and {name!r} differ only by case.", details={"columns": [twin, name]}
+                "DPONE_COLUMN_AMBIGUOUS",
+                f"Columns {twin!r} and {name!r} may be one name under a collation of SQL Server.",
+                details={"columns": [twin, name]},
             )
 
 

@@ -77,6 +77,7 @@ def decide_window(
     horizons: Horizons,
     *,
     fingerprint: bytes,
+    volatile: bool = False,
     standby: bool,
     snapshot: str,
     mode: Literal["exact", "strict"] = "exact",
@@ -87,6 +88,7 @@ def decide_window(
     :param prior: what the last commit left.
     :param horizons: U and H of the open snapshot, 64-bit.
     :param fingerprint: projection fingerprint of the open snapshot.
+    :param volatile: whether the projection's content may change unseen.
     :param standby: whether the server is in recovery.
     :param snapshot: token of the open snapshot.
     :param mode: ``strict`` stops at an epoch change instead of crossing it.
@@ -115,6 +117,8 @@ def decide_window(
         )
     if prior.projection_fingerprint != fingerprint:
         return _full("projection_changed")
+    if volatile:
+        return _full("projection_volatile")
     if width >= MAX_WIDTH:
         return _full("window_too_wide")
     if prior.approved_full:

@@ -131,12 +131,9 @@ def resolve_identity(engine: Engine, session: Session, catalog: Catalog, route: 
         )
     binding = resolve_binding(session, catalog, target, environment=route.environment)
     scope = scope_hash()
-    schema = schema_hash(
-        key=key_types(facts, route),
-        delete_mode=route.delete_mode.value,
-        text_columns=sorted(route.string_columns),
-        overrides=dict(route.type_overrides),
-    )
+    contracts = {**dict.fromkeys(route.string_columns, "string"), **route.type_overrides}
+    key = [(name, kind, contracts.get(name, "")) for name, kind in key_types(facts, route)]
+    schema = schema_hash(key=key, delete_mode=route.delete_mode.value)
     digests = route.authorities.digests
     return RouteIdentity(
         binding=binding,

@@ -108,6 +108,7 @@ def _window(report: Report) -> Window | None:
         prior,
         source.horizons,
         fingerprint=source.projection.fingerprint,
+        volatile=source.projection.volatile,
         standby=source.standby,
         snapshot=source.snapshot,
         mode=report.route.window,

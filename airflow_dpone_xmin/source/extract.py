@@ -67,6 +67,7 @@ def extract(
             prior,
             boundary.horizons,
             fingerprint=boundary.projection.fingerprint,
+            volatile=boundary.projection.volatile,
             standby=boundary.observed.standby,
             snapshot=boundary.snapshot,
             mode=request.window,

@@ -6,7 +6,6 @@ Imports contracts, policy, ``source/session.py`` and psycopg's SQL composition.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -140,8 +139,13 @@ def read_projection(
     plans = plan_columns(columns, key=key, string_columns=string_columns, overrides=overrides)
     _require_encoding(facts, plans)
     _refuse_foreign_casts(session, facts, plans)
-    fingerprint = projection_fingerprint(session, facts.oid, leaves, key=key)
-    return Projection(columns=plans, key=tuple(key), fingerprint=fingerprint)
+    types = _types(session, facts.oid)
+    return Projection(
+        columns=plans,
+        key=tuple(key),
+        fingerprint=_fingerprint(session, facts.oid, leaves, plans, types=types, key=key),
+        volatile=any(row[1] == "pg_catalog" and row[2] in volatile_types() for row in types),
+    )
 
 
 def _refuse_foreign_casts(session: Session, facts: RelationFacts, plans: Sequence[ColumnPlan]) -> None:
@@ -157,27 +161,34 @@ def _refuse_foreign_casts(session: Session, facts: RelationFacts, plans: Sequenc
         )
 
 
-def projection_fingerprint(session: Session, oid: int, leaves: Sequence[Leaf], *, key: Sequence[str]) -> bytes:
-    """SHA-256 over leaf OIDs, columns, generation, missing values, collations, type definitions and key constraints.
+def _types(session: Session, oid: int) -> list[list[Canonical]]:
+    """Definitions of everything that the relation's values are made of."""
+    return [list(row) for row in session.rows(_TYPES.format(oid=sql.Literal(oid), volatile=_text_array(volatile_types())))]
 
-    A type whose text follows names in other catalogs, such as ``regclass``, makes it another one every time.
-    """
+
+def _fingerprint(
+    session: Session,
+    oid: int,
+    leaves: Sequence[Leaf],
+    plans: Sequence[ColumnPlan],
+    *,
+    types: list[list[Canonical]],
+    key: Sequence[str],
+) -> bytes:
+    """SHA-256 over leaf OIDs, columns, missing values, generation, collations, type definitions, key, and how each column lands."""
     leaf_oids: list[Canonical] = [*sorted(leaf.oid for leaf in leaves)]
     array = sql.Literal("{" + ",".join(str(leaf) for leaf in leaf_oids) + "}")
     relation = sql.Literal(oid)
     content = session.rows(_CONTENT.format(oid=relation, leaves=array))
-    volatile = volatile_types()
-    types = session.rows(_TYPES.format(oid=relation, volatile=_text_array(volatile)))
-    unseen = secrets.token_hex(16) if any(row[1] == "pg_catalog" and row[2] in volatile for row in types) else ""
     keys = session.rows(_KEYS.format(oid=relation, key=_text_array(sorted(key))))
     return digest(
         {
-            "v": 1,
+            "v": 2,
             "leaves": leaf_oids,
             "columns": [list(row) for row in content],
-            "types": [list(row) for row in types],
+            "types": [*types],
             "key": [list(row) for row in keys],
-            **({"unseen": unseen} if unseen else {}),
+            "landing": [[plan.name, plan.family.value, int(plan.cast_to_text), plan.mssql_type] for plan in plans],
         }
     )
 

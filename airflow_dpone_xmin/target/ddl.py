@@ -15,7 +15,9 @@ from sqlalchemy import Column, Index, Table
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from airflow_dpone_xmin.contracts.columns import Projection
+from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Namespace, TableName
+from airflow_dpone_xmin.policy.limits import limit_violations
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, COMPONENT, Catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import ColumnFacts
@@ -174,8 +176,11 @@ def render_route(
     """One route's target table, narrow index, identity row and grants.
 
     :param exchange: whether the login may also replace the table by a campaign's shadow.
+    :raises XminError: ``DPONE_TARGET_UNSUPPORTED`` for a table that SQL Server cannot hold.
     """
     target = engine.layout.target
+    for broken in limit_violations(projection.columns, mode):
+        raise XminError("DPONE_TARGET_UNSUPPORTED", f"{target.display}: {broken}.", hint="Leave columns out at the source, or split it.")
     namespace = target.namespace
     out = list(dialect.enter(namespace))
     out += _create(engine, target_table(target.name, projection, mode))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.policy.limits import folded
 from airflow_dpone_xmin.policy.overrides import widens
 from airflow_dpone_xmin.target.campaign_ledger import require_unfenced
 from airflow_dpone_xmin.target.catalog import Catalog
@@ -144,7 +145,7 @@ def _changes(engine: Engine, facts: TableFacts, route: Route, projection: Projec
     for plan in projection.value_columns:
         live, kind = facts.column(plan.name), engine.column_type(plan)
         if live is None:
-            if not any(column.name.lower() == plan.name.lower() for column in facts.columns):
+            if folded(plan.name) not in {folded(column.name) for column in facts.columns}:
                 yield Change(None, ColumnFacts(plan.name, kind, nullable=True, collation=None, computed=False, identity=False))
             continue
         if live.computed or live.identity:
@@ -154,9 +155,9 @@ def _changes(engine: Engine, facts: TableFacts, route: Route, projection: Projec
             yield Change(live, wanted)
     if not route.keep_dropped_columns:
         return
-    carried = {plan.name.lower() for plan in projection.columns}
+    carried = {folded(plan.name) for plan in projection.columns}
     for live in facts.columns:
-        ours = live.name.lower() in carried or live.name.lower().startswith("__dpone__")
+        ours = folded(live.name) in carried or live.name.lower().startswith("__dpone__")
         if not (ours or live.nullable or live.computed or live.identity):
             yield Change(live, replace(live, nullable=True))
 

@@ -36,13 +36,14 @@ from airflow_dpone_xmin.target.classify import (
 )
 from airflow_dpone_xmin.target.dml import Actions
 from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.gate import DRIFT, Competitor, Gate, counts_of, stopped
 from airflow_dpone_xmin.target.identity import require_binding
 from airflow_dpone_xmin.target.ledger import Ledger, server_time
 from airflow_dpone_xmin.target.record import record_of, write_record
 from airflow_dpone_xmin.target.repair import admitted_authority
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shape import live_table, require_shape
+from airflow_dpone_xmin.target.shape import live_key, live_table, require_shape
 from airflow_dpone_xmin.target.sql import Count
 from airflow_dpone_xmin.target.tables import target_table
 from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
@@ -65,9 +66,9 @@ def finalize(engine: Engine, session: Session, catalog: Catalog, work: Work, *, 
         if found is not None:
             engine.rollback(session)
             return found
-        _require_same_table(engine, session, work)
+        live = _require_same_table(engine, session, work)
         gate = _admit(session, catalog, ledger, work)
-        receipt = _Transaction(engine, session, ledger, target, work, gate).run()
+        receipt = _Transaction(engine, session, ledger, target, live, work, gate).run()
         commit_or_doubt(engine, session, resource=work.resource)
         return receipt
 
@@ -95,9 +96,9 @@ def preview(engine: Engine, session: Session, catalog: Catalog, work: Work, *, a
     """
     with _locked(engine, session, work) as target:
         ledger = Ledger(session, catalog, authority)
-        _require_same_table(engine, session, work)
+        live = _require_same_table(engine, session, work)
         gate = _admit(session, catalog, ledger, work)
-        seen = _Transaction(engine, session, ledger, target, work, gate).preview()
+        seen = _Transaction(engine, session, ledger, target, live, work, gate).preview()
         engine.rollback(session)
         return seen
 
@@ -110,12 +111,14 @@ def _locked(engine: Engine, session: Session, work: Work) -> Iterator[Table]:
         yield target
 
 
-def _require_same_table(engine: Engine, session: Session, work: Work) -> None:
+def _require_same_table(engine: Engine, session: Session, work: Work) -> TableFacts:
     """The table under the lock still has the shape that this route writes: a trigger added meanwhile would change rows unseen.
 
     :raises XminError: ``DPONE_TARGET_UNSUPPORTED``.
     """
-    require_shape(engine, live_table(engine, session, work.route.layout.target), work.route, work.envelope.projection)
+    live = live_table(engine, session, work.route.layout.target)
+    require_shape(engine, live, work.route, work.envelope.projection)
+    return live
 
 
 def _admit(session: Session, catalog: Catalog, ledger: Ledger, work: Work) -> Gate:
@@ -155,11 +158,11 @@ def owner_position(ledger: Ledger, owner: bytes) -> Competitor:
 class _Transaction:
     """The steps between the admission and the commit."""
 
-    def __init__(self, engine: Engine, session: Session, ledger: Ledger, target: Table, work: Work, gate: Gate) -> None:
+    def __init__(self, engine: Engine, session: Session, ledger: Ledger, target: Table, live: TableFacts, work: Work, gate: Gate) -> None:
         self._session, self._ledger, self._target, self._work, self._gate = session, ledger, target, work, gate
         self._mode = work.route.delete_mode
         self._projection = work.envelope.projection
-        self._difference = engine.difference_table(session, self._projection)
+        self._difference = engine.difference_table(session, live_key(engine, self._projection, live))
 
     def run(self) -> Receipt:
         detected_at = server_time(self._session)
@@ -229,8 +232,9 @@ class _Transaction:
         some = staged.rows_count > 0
         changeable = some and bool(self._projection.value_columns) and before.active - before.missing > 0
         deleted = self._execute("finalize.delete", actions.delete_missing, when=before.missing > 0)
-        reactivated = self._execute("finalize.reactivate", actions.reactivate, when=some and before.tombstoned > 0)
+        # Before the reactivation, which may take over a unique value that an active row gives up.
         updated = self._execute("finalize.update", actions.update_changed, when=changeable)
+        reactivated = self._execute("finalize.reactivate", actions.reactivate, when=some and before.tombstoned > 0)
         inserted = self._execute("finalize.insert", actions.insert_absent, when=some and before.absent > 0)
         after = self._classify(AFTER)
         if after.missing or after.absent or after.tombstoned:

@@ -1,11 +1,13 @@
 """Column fingerprints on the Arrow side: the same sums that the server computes over the staged rows.
 
 A closed table per family (DESIGN "Column fingerprints"): NULL counts for all, exact integer sums for the rest; no min or max of text,
-no sum of floats, because those differ between engines. Vectorised: no per-row Python. Imports contracts only.
+no sum of floats, because those differ between engines. Vectorised: no per-row Python. Imports contracts and ``target/sql.py``.
 """
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -15,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family
+from airflow_dpone_xmin.target.sql import fingerprint_weights
 
 TextUnits = Literal["utf16", "utf8"]
 _TICKS = (Family.DATE, Family.TIME, Family.TIMESTAMP, Family.TIMESTAMPTZ)
-_WIDE_DECIMAL = 28
-_EXACT = Context(prec=80)
+EXACT = Context(prec=80)
 """Python's default context rounds to 28 digits; a sum of 38-digit values over any number of rows fits 80."""
 
 
@@ -39,7 +41,7 @@ class Fingerprints:
         for plan in self.plans:
             values = batch.column(plan.name)
             self.nulls[plan.name] = self.nulls.get(plan.name, 0) + values.null_count
-            self.sums[plan.name] = _EXACT.add(Decimal(self.sums.get(plan.name, 0)), Decimal(_sum(plan, values, self.text_units)))
+            self.sums[plan.name] = EXACT.add(Decimal(self.sums.get(plan.name, 0)), Decimal(_sum(plan, values, self.text_units)))
 
     def following(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches, counted as they pass."""
@@ -49,8 +51,10 @@ class Fingerprints:
 
 
 def _sum(plan: ColumnPlan, values: pa.Array, units: TextUnits) -> int | Decimal:
-    if plan.family in (Family.TEXT, Family.UUID):
+    if plan.family is Family.TEXT:
         return _text_bytes(values, units)
+    if plan.family is Family.UUID:
+        return _uuid_sum(values)
     if plan.family is Family.BINARY:
         return _int(pc.sum(pc.binary_length(values)))
     if plan.family is Family.BOOLEAN:
@@ -70,18 +74,34 @@ def _ticks(family: Family, values: pa.Array) -> pa.Array:
 
 
 def _exact_sum(values: pa.Array) -> int:
-    """Sum of 64-bit integers without overflow: high and low halves are summed apart."""
-    wide = values.cast(pa.int64())
-    high = pc.shift_right(wide, 32)
-    low = pc.bit_wise_and(wide, 0xFFFFFFFF)
+    """Sum of integers without overflow: high and low halves of 64 bits are summed apart."""
+    wide = values if values.type == pa.uint64() else values.cast(pa.int64())
+    high = pc.shift_right(wide, pa.scalar(32, wide.type))
+    low = pc.bit_wise_and(wide, pa.scalar(0xFFFFFFFF, wide.type))
     return (_int(pc.sum(high)) << 32) + _int(pc.sum(low))
 
 
 def _decimal_sum(plan: ColumnPlan, values: pa.Array) -> int | Decimal:
-    if (plan.precision or 0) > _WIDE_DECIMAL:
-        return _int(pc.sum(pc.sign(values)))
-    total = pc.sum(values).as_py()
-    return total if total is not None else 0
+    if len(fingerprint_weights(plan)) == 1:
+        total = pc.sum(values).as_py()
+        return total if total is not None else 0
+    # 128 bits per value, least significant half first; a half of the sum may need more than the 38 digits of a decimal128.
+    dense = values.drop_null()
+    halves = array("q", dense.buffers()[1][16 * dense.offset : 16 * (dense.offset + len(dense))].to_pybytes() if len(dense) else b"")
+    unscaled = (_halves(halves[1::2], pa.int64()) << 64) + _halves(halves[0::2], pa.uint64())
+    return EXACT.scaleb(Decimal(unscaled), -(plan.scale or 0))
+
+
+def _uuid_sum(values: pa.Array) -> int:
+    """Both halves as signed numbers, most significant byte first: as a server reads them from the hexadecimal text."""
+    halves = array("q", bytes.fromhex(_text(values).decode("ascii").replace("-", "")))
+    if sys.byteorder == "little":
+        halves.byteswap()
+    return (_halves(halves[0::2], pa.int64()) << 64) + _halves(halves[1::2], pa.int64())
+
+
+def _halves(half: array[int], kind: pa.DataType) -> int:
+    return _exact_sum(pa.Array.from_buffers(kind, len(half), [None, pa.py_buffer(half)]))
 
 
 def _int(total: pa.Scalar) -> int:
@@ -94,10 +114,16 @@ def _text_bytes(values: pa.Array, units: TextUnits) -> int:
     length = _int(pc.sum(pc.binary_length(values)))
     if units == "utf8" or length == 0:
         return length
-    # Without NULL slots the data buffer between the outer offsets is exactly the text.
+    raw = _text(values)
+    return 2 * length if raw.isascii() else len(raw.decode("utf-8").encode("utf-16-le"))
+
+
+def _text(values: pa.Array) -> bytes:
+    """All texts one after the other: without NULL slots the data buffer between the outer offsets is exactly that."""
+    if len(values) == values.null_count:
+        return b""
     dense = values.drop_null().cast(pa.large_string())
     _, offsets, data = dense.buffers()
     index = memoryview(offsets).cast("q")
     first, last = index[dense.offset], index[dense.offset + len(dense)]
-    raw = data.slice(first, last - first).to_pybytes()
-    return 2 * length if raw.isascii() else len(raw.decode("utf-8").encode("utf-16-le"))
+    return bytes(data.slice(first, last - first).to_pybytes())

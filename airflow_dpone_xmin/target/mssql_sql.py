@@ -11,7 +11,20 @@ from typing import Any
 from sqlalchemy.ext.compiler import compiles
 
 from airflow_dpone_xmin.contracts.columns import Family
-from airflow_dpone_xmin.target.sql import KEY_COLLATION, Count, Differs, Fingerprint, Hash, LongText, Now, Physical, Text, Utc, Wire
+from airflow_dpone_xmin.target.sql import (
+    KEY_COLLATION,
+    Count,
+    Differs,
+    Fingerprint,
+    Hash,
+    LongText,
+    Now,
+    Physical,
+    Text,
+    Utc,
+    Wire,
+    fingerprint_weights,
+)
 
 BIN2 = f"COLLATE {KEY_COLLATION}"
 
@@ -83,7 +96,6 @@ def _differs(element: Differs, compiler: Any, **kw: Any) -> str:
 _FINGERPRINTS: dict[Family, str] = {
     Family.BOOLEAN: "CONVERT(int, {})",
     Family.TEXT: "CONVERT(bigint, DATALENGTH({}))",
-    Family.UUID: "CONVERT(bigint, DATALENGTH({}))",
     Family.BINARY: "CONVERT(bigint, DATALENGTH({}))",
     Family.DATE: "DATEDIFF(day, CONVERT(date, '19700101', 112), {})",
     Family.TIME: "DATEDIFF_BIG(microsecond, CONVERT(time(6), '00:00:00'), {})",
@@ -97,12 +109,17 @@ _FINGERPRINTS: dict[Family, str] = {
 @compiles(Fingerprint, "mssql")
 def _fingerprint(element: Fingerprint, compiler: Any, **kw: Any) -> str:
     inner = compiler.process(element.operands[0], **kw)
-    scale = 0
-    form = _FINGERPRINTS.get(element.family, "{}")
-    if element.family is Family.DECIMAL:
-        wide = (element.plan.precision or 0) > 28
-        form, scale = (
-            ("CASE WHEN {0} > 0 THEN 1 WHEN {0} < 0 THEN -1 WHEN {0} = 0 THEN 0 END", 0) if wide else ("{}", element.plan.scale or 0)
-        )
+    scale, form = 0, _FINGERPRINTS.get(element.family, "{}")
+    weights = fingerprint_weights(element.plan)
+    if element.family is Family.UUID:
+        # Eight bytes of the hexadecimal text, most significant first, as a signed number.
+        half = ("SUBSTRING({0}, 1, 18)", "SUBSTRING({0}, 20, 17)")[element.part]
+        form = f"CONVERT(bigint, CONVERT(binary(8), REPLACE({half}, '-', ''), 2))"
+    elif element.family is Family.DECIMAL and len(weights) > 1:
+        # Remainder and quotient by truncation, as decimal arithmetic of 38 digits can hold them exactly.
+        form = ("(({0}) - ({0}) % {1}) / {1}", "({0}) % {1}")[element.part].format("{0}", format(weights[0], "f"))
+        scale = (0, element.plan.scale or 0)[element.part]
+    elif element.family is Family.DECIMAL:
+        scale = element.plan.scale or 0
     # Summed as decimal(38): SUM of an int column would overflow an int.
     return f"COALESCE(SUM(CONVERT(decimal(38, {scale}), {form.format(inner)})), 0)"

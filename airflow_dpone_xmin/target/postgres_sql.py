@@ -10,7 +10,19 @@ from typing import Any
 from sqlalchemy.ext.compiler import compiles
 
 from airflow_dpone_xmin.contracts.columns import Family
-from airflow_dpone_xmin.target.sql import Count, Differs, Fingerprint, Hash, LongText, Now, Physical, Text, Utc, Wire
+from airflow_dpone_xmin.target.sql import (
+    Count,
+    Differs,
+    Fingerprint,
+    Hash,
+    LongText,
+    Now,
+    Physical,
+    Text,
+    Utc,
+    Wire,
+    fingerprint_weights,
+)
 
 
 @compiles(Hash, "postgresql")
@@ -67,7 +79,6 @@ def _differs(element: Differs, compiler: Any, **kw: Any) -> str:
 _FINGERPRINTS: dict[Family, str] = {
     Family.BOOLEAN: "sum({}::integer)",
     Family.TEXT: "sum(octet_length({}))",
-    Family.UUID: "sum(octet_length({}))",
     Family.BINARY: "sum(octet_length({}))",
     Family.DATE: "sum({} - DATE '1970-01-01')",
     Family.TIME: "sum(extract(epoch FROM {}) * 1000000)",
@@ -82,6 +93,9 @@ _FINGERPRINTS: dict[Family, str] = {
 def _fingerprint(element: Fingerprint, compiler: Any, **kw: Any) -> str:
     inner = compiler.process(element.operands[0], **kw)
     form = _FINGERPRINTS.get(element.family, "sum({})")
-    if element.family is Family.DECIMAL and (element.plan.precision or 0) > 28:
-        form = "sum(sign({}))"
+    weights = fingerprint_weights(element.plan)
+    if element.family is Family.UUID:
+        form = "sum(('x' || replace(substr({}, " + ("1, 18", "20, 17")[element.part] + "), '-', ''))::bit(64)::bigint)"
+    elif len(weights) > 1:
+        form = (f"sum(div({{}}, {weights[0]:f}))", f"sum(mod({{}}, {weights[0]:f}))")[element.part]
     return f"CAST(coalesce({form.format(inner)}, 0) AS numeric)"

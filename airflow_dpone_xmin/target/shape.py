@@ -1,22 +1,25 @@
 """The target table's shape: does the live table hold exactly what this route writes, and nothing that would interfere?
 
-``check`` reports the differences, a run refuses on them before any row moves. Imports contracts and the target's own modules.
+``check`` reports the differences, a run refuses on them before any row moves. Imports contracts, policy and the target's own modules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sqlalchemy import MetaData, Table, literal_column, select
 
-from airflow_dpone_xmin.contracts.columns import Family, Projection
+from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Route, TableName
+from airflow_dpone_xmin.policy.limits import folded, limit_violations
+from airflow_dpone_xmin.policy.overrides import holds
 from airflow_dpone_xmin.target.ddl import type_text
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts, plain_predicate
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.sql import TARGET
+from airflow_dpone_xmin.target.sql import TARGET, Physical
 from airflow_dpone_xmin.target.tables import target_table
 
 
@@ -85,13 +88,15 @@ def shape_differences(engine: Engine, facts: TableFacts, route: Route, projectio
         expected = type_text(engine, column)
         if live is None:
             yield f"column {column.name} {expected} is missing"
-        elif live.type != expected:
-            yield f"column {column.name} is {live.type}, expected {expected}"
+        elif not (holds(live.type, expected) if isinstance(column.type, Physical) else live.type == expected):
+            yield f"column {column.name} is {live.type}, expected {expected} or a type that holds and compares the same values"
         elif live.nullable is False and column.nullable:
             yield f"column {column.name} is NOT NULL, but the source may deliver NULL"
         elif live.computed or live.identity:
             yield f"column {column.name} is computed or an identity"
+    yield from limit_violations(projection.columns, mode)
     yield from _key_differences(engine, facts, projection)
+    yield from _unique_differences(facts, projection, mode)
     yield from _foreign_parts(facts, {column.name for column in wanted.columns}, mode, keep_dropped=route.keep_dropped_columns)
 
 
@@ -108,31 +113,58 @@ def _key_differences(engine: Engine, facts: TableFacts, projection: Projection) 
 
 def _foreign_parts(facts: TableFacts, ours: set[str], mode: DeleteMode, *, keep_dropped: bool) -> Iterator[str]:
     """What is not ours and could refuse, change or silently add something."""
+    alike = {folded(name) for name in ours}
     for column in facts.columns:
         flag = column.name == IS_DELETED and mode is DeleteMode.TIMESTAMP_AND_FLAG
         if flag and not column.computed:
             yield f"column {IS_DELETED} must be computed from the timestamp"
-        elif column.name not in ours and column.name.lower() in {name.lower() for name in ours}:
-            yield f"column {column.name} differs from one of this route's only by case"
+        elif column.name not in ours and folded(column.name) in alike:
+            yield f"column {column.name} has the name of one of this route's under some collation"
         elif column.name not in ours and not flag and not (keep_dropped and column.nullable):
             yield f"column {column.name} is neither a source column nor one of this product's"
     if mode is DeleteMode.TIMESTAMP_AND_FLAG and facts.column(IS_DELETED) is None:
         yield f"column {IS_DELETED} is missing"
-    for index in facts.indexes:
-        if index.unique and not index.primary and not _follows_marker(index.filter, mode):
-            yield f"unique index {index.name} is not filtered on active rows"
     for kind, names in (("trigger", facts.triggers), ("foreign key", facts.foreign_keys), ("check constraint", facts.checks)):
         for name in names:
             yield f"{kind} {name} is not ours"
+
+
+def _unique_differences(facts: TableFacts, projection: Projection, mode: DeleteMode) -> Iterator[str]:
+    """Another unique index must never refuse what the source admits; one that holds the whole key cannot."""
+    plans = {plan.name: plan for plan in projection.columns}
+    for index in facts.indexes:
+        if not index.unique or set(projection.key) <= set(index.columns):
+            continue
+        if not mode.reconciles:
+            yield f"unique index {index.name} keeps the values of rows that the source no longer has"
+        elif mode.soft and not _follows_marker(index.filter, mode):
+            yield f"unique index {index.name} is not filtered on active rows"
+        for name in index.columns:
+            plan = plans.get(name)
+            if plan is None:
+                yield f"unique index {index.name} covers {name}, which is no source column"
+            elif plan.family in (Family.TEXT, Family.BINARY):
+                yield f"unique index {index.name} covers {name}, of which SQL Server calls values equal that the source does not"
+            elif plan.nullable and f"{plain_predicate(name)}isnotnull" not in plain_predicate(index.filter or ""):
+                yield f"unique index {index.name} covers {name}, where SQL Server admits NULL once only"
 
 
 def _follows_marker(filter_text: str | None, mode: DeleteMode) -> bool:
     """Whether a unique index sees active rows only, so that a new row may take over a tombstone's value."""
     if filter_text is None:
         return False
-    if not mode.soft:
-        return True
-    plain = plain_predicate(filter_text)
     marks = [f"{DELETED_AT}isnull"] if mode.has_timestamp else []
     marks += [f"not{IS_DELETED}", f"{IS_DELETED}=0", f"{IS_DELETED}=false"] if mode.has_flag else []
-    return any(mark in plain for mark in marks) and " or " not in filter_text.lower()
+    return any(mark in plain_predicate(filter_text) for mark in marks) and " or " not in filter_text.lower()
+
+
+def live_key(engine: Engine, projection: Projection, facts: TableFacts) -> Projection:
+    """The projection with wider key columns as the live target has them: keys that only the target has may need them."""
+
+    def lives(plan: ColumnPlan) -> ColumnPlan:
+        column = facts.column(plan.name) if plan.key else None
+        if column is None or column.type == engine.column_type(plan):
+            return plan
+        return replace(plan, mssql_type=column.type, embedded_type=column.type)
+
+    return replace(projection, columns=tuple(map(lives, projection.columns)))

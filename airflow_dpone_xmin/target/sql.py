@@ -6,6 +6,7 @@ Nothing here knows a dialect. Imports contracts only.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, ColumnElement, DateTime, Uuid
@@ -140,14 +141,31 @@ class Wire(_Planned):
 
 
 class Fingerprint(_Planned):
-    """The per-type checksum of a staged column: a sum of 38 decimal digits (DESIGN "Column fingerprints")."""
+    """One part of the per-type checksum of a staged column: a sum of 38 decimal digits (DESIGN "Column fingerprints").
+
+    :param part: index into :func:`fingerprint_weights`.
+    """
 
     inherit_cache = False
     name = "fingerprint"
 
-    def __init__(self, plan: ColumnPlan, operand: ColumnElement[Any]) -> None:
+    def __init__(self, plan: ColumnPlan, operand: ColumnElement[Any], part: int = 0) -> None:
         super().__init__(plan.family, operand)
-        self.plan = plan
+        self.plan, self.part = plan, part
+
+
+_SIMPLE_DIGITS = 28
+"""The sum of ten billion decimals of that many digits fits the 38 of SQL Server."""
+
+
+def fingerprint_weights(plan: ColumnPlan) -> tuple[Decimal, ...]:
+    """What each part of a column's fingerprint counts: values too wide for one sum are summed as quotient and remainder."""
+    one = Decimal(1)
+    if plan.family is Family.UUID:
+        return Decimal(2**64), one
+    if plan.family is Family.DECIMAL and (plan.precision or 0) > _SIMPLE_DIGITS:
+        return one.scaleb(19 - (plan.scale or 0)), one
+    return (one,)
 
 
 def wire(plan: ColumnPlan, column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -175,5 +193,6 @@ __all__ = [
     "Text",
     "Utc",
     "Wire",
+    "fingerprint_weights",
     "wire",
 ]

@@ -23,10 +23,10 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import SessionFacts
-from airflow_dpone_xmin.target.fingerprint import Fingerprints
+from airflow_dpone_xmin.target.fingerprint import EXACT, Fingerprints
 from airflow_dpone_xmin.target.lease import StagingLease
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.sql import Count, Fingerprint
+from airflow_dpone_xmin.target.sql import Count, Fingerprint, fingerprint_weights
 from airflow_dpone_xmin.target.tables import Stage, stage_table
 
 
@@ -175,15 +175,20 @@ def _prove_content(session: Session, stage: Stage, seen: Fingerprints) -> None:
     for index, plan in enumerate(stage.columns):
         column = table.c[plan.name]
         wanted.append(Count(column).label(f"v{index}"))
-        wanted.append(Fingerprint(plan, column).label(f"s{index}"))
+        parts = range(len(fingerprint_weights(plan)))
+        wanted += [Fingerprint(plan, column, part).label(f"s{index}" + "_low" * part) for part in parts]
     row = session.first("stage.prove", select(*wanted).select_from(table))
     assert row is not None
-    wrong = ["row count"] if row[0] != seen.rows else []
-    for index, plan in enumerate(stage.columns):
-        nulls = seen.rows - int(row[1 + 2 * index])
+    values = iter(row)
+    wrong = ["row count"] if next(values) != seen.rows else []
+    for plan in stage.columns:
+        nulls = seen.rows - int(next(values))
         if nulls != seen.nulls.get(plan.name, 0):
             wrong.append(f"{plan.name}: NULL count")
-        if Decimal(row[2 + 2 * index]) != Decimal(seen.sums.get(plan.name, 0)):
+        total = Decimal(0)
+        for weight in fingerprint_weights(plan):
+            total = EXACT.fma(Decimal(next(values)), weight, total)
+        if total != seen.sums.get(plan.name, 0):
             wrong.append(f"{plan.name}: fingerprint")
     if wrong:
         raise XminError("staging.proof_failed", "The staged rows differ from the artifact.", details={"differences": wrong})

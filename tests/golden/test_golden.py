@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy import Column
 
+from airflow_dpone_xmin.contracts.columns import Family
+from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.connect import ddl_dialect
-from airflow_dpone_xmin.target.ddl import Script, render_catalog, render_route
+from airflow_dpone_xmin.target.ddl import Script, render_catalog, render_route, type_text
+from airflow_dpone_xmin.target.evolution import plan_evolution
+from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, TableFacts
+from airflow_dpone_xmin.target.mssql import MssqlEngine
+from airflow_dpone_xmin.target.sql import Physical
+from airflow_dpone_xmin.target.tables import target_table
 from tests.golden.recorder import Recorder, document, recording
+from tests.target.test_evolution import SAFE
+from tests.target.test_evolution import TABLE as ORDERS
 from tests.world import MODES, Setup, World
 
 HERE = Path(__file__).parent
@@ -73,9 +85,6 @@ def test_statements_of_a_life(worlds: Setup, embedded: None, mode: str, request:
 
 def test_rendered_ddl(worlds: Setup, embedded: None, request: pytest.FixtureRequest) -> None:
     """Catalog and target DDL are the reviewed ones; keys of text are BIN2; no unique index has a nullable column."""
-    from airflow_dpone_xmin.contracts.endpoint import Endpoint
-    from airflow_dpone_xmin.target.mssql import MssqlEngine
-
     world = worlds(*TABLE, key=KEY, provision=False)
     layout = Layout(
         engine="mssql",
@@ -104,6 +113,34 @@ def test_rendered_ddl(worlds: Setup, embedded: None, request: pytest.FixtureRequ
         assert lint(text) == []
         assert "code nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL" in text
         check(f"ddl_{mode}.sql", text, update)
+
+
+def test_evolution_ddl(worlds: Setup, embedded: None, request: pytest.FixtureRequest) -> None:
+    """The DDL of every safe change is the reviewed one; a T-SQL server runs the same cases in ``tests/target/test_evolution.py``."""
+    blocks = []
+    for case, (ddl, _, _) in SAFE.items():
+        world = worlds(*ORDERS, reconciliation=MODES["timestamp_only"], provision=False)
+        route = world.route()
+        layout = replace(route.layout, engine="mssql", target=TableName(Namespace("DWH", "landing"), "orders"))
+        engine = MssqlEngine(Endpoint("dwh", "server", None, "DWH", "login"), layout)
+        before = target_table("orders", world.projection(), route.delete_mode)
+        facts = TableFacts(
+            columns=tuple(
+                ColumnFacts(c.name, type_text(engine, c), bool(c.nullable), collation(c), computed=False, identity=False)
+                for c in before.columns
+            ),
+            indexes=(IndexFacts("pk_orders", unique=True, primary=True, columns=("id",)),),
+        )
+        world.source.run(*ddl.split("; "))
+        route = replace(route, layout=layout)
+        needed = plan_evolution(engine, ddl_dialect(layout), facts, route, world.projection(), source_changed=True)
+        blocks.append(f"-- {case}\n" + ("" if needed is None else "".join(f"{statement}\nGO\n" for statement in needed.script)))
+    check("evolution.sql", "\n".join(blocks), request.config.getoption("--update-golden"))
+
+
+def collation(column: Column[Any]) -> str | None:
+    """As the database's default gives it to the target's text."""
+    return "Latin1_General_CI_AS" if isinstance(column.type, Physical) and column.type.plan.family is Family.TEXT else None
 
 
 def require_actions(recorder: Recorder, mode: str) -> None:

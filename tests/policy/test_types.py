@@ -400,6 +400,23 @@ def test_reserved_and_ambiguous_names() -> None:
     assert caught.value.code == "DPONE_COLUMN_AMBIGUOUS"
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("café", "cafe"), ("Ａ", "a"), ("a", "a "), ("ｶ", "カ"), ("か", "カ"), ("straße", "STRASSE"), ("a😀", "a"), ("İd", "id"), ("ıd", "ID"),
+     ("Ⅳ", "iv"), ("søk", "sok"), ("a\u200bb", "ab"), ("이", "\u110b\u1175")],
+)  # fmt: skip
+def test_names_that_some_collation_may_call_equal(one: str, other: str) -> None:
+    with pytest.raises(XminError) as caught:
+        plan_columns([column("int4", name="key"), column("int4", name=one), column("int4", name=other)], key=["key"])
+    assert (caught.value.code, caught.value.details["columns"]) == ("DPONE_COLUMN_AMBIGUOUS", [one, other])
+    refused("DPONE_COLUMN_RESERVED", "int4", name="＿＿dpone＿＿" + one)
+
+
+def test_names_that_every_collation_tells_apart() -> None:
+    names = ["a", "b", "a b", "a_b", "a-b", "a1", "щ", "ш", "日", "月", "가", "나", "ab"]
+    assert len(plan_columns([column("int4", name=name) for name in names], key=["a"])) == len(names)
+
+
 @pytest.mark.parametrize("options", [{"string_columns": ["nope"]}, {"overrides": {"nope": "int"}}])
 def test_contracts_and_overrides_name_real_columns(options: dict[str, Any]) -> None:
     with pytest.raises(XminError) as caught:
@@ -418,3 +435,6 @@ def test_the_key_is_checked_as_a_whole() -> None:
     with pytest.raises(XminError) as caught:
         plan_columns([column("varchar", name="a", typmod=4 + 450), column("int2", name="b")], key=["b", "a"])
     assert (caught.value.code, caught.value.details["bytes"]) == ("DPONE_KEY_INVALID", {"b": 2, "a": 900})
+    with pytest.raises(XminError) as caught:  # the staging index holds a uuid as text
+        plan_columns([column("varchar", name="a", typmod=4 + 415), column("uuid", name="b")], key=["b", "a"])
+    assert caught.value.details["bytes"] == {"b": 72, "a": 830}

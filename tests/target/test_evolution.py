@@ -20,6 +20,7 @@ from airflow_dpone_xmin.runtime.reconcile import dry_run
 from airflow_dpone_xmin.target.facts import ColumnFacts
 from airflow_dpone_xmin.target.mssql_ddl import MssqlDdl
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from tests.flavour import shorten_alter_column
 from tests.world import MODES, WRITER, Setup, World
 
 TABLE = (
@@ -28,36 +29,40 @@ TABLE = (
 )
 COLUMNS = ["id", "qty", "price", "code", "f", "must"]
 
-#: Source DDL, columns afterwards, and whether the embedded engine's table must change for it.
-SAFE: dict[str, tuple[str, list[str], bool]] = {
-    "new nullable column": ("ALTER TABLE orders ADD COLUMN note text", [*COLUMNS, "note"], True),
-    "new column with a default": ("ALTER TABLE orders ADD COLUMN flag boolean NOT NULL DEFAULT true", [*COLUMNS, "flag"], True),
-    "new column with an odd name": ('ALTER TABLE orders ADD COLUMN "a:b %s ""x" integer DEFAULT 7', [*COLUMNS, '"a:b %s ""x"'], True),
-    "wider integer": ("ALTER TABLE orders ALTER COLUMN qty TYPE bigint", COLUMNS, True),
-    "wider decimal": ("ALTER TABLE orders ALTER COLUMN price TYPE numeric(14,4)", COLUMNS, True),
-    "wider text": ("ALTER TABLE orders ALTER COLUMN code TYPE varchar(40)", COLUMNS, False),
-    "unbounded text": ("ALTER TABLE orders ALTER COLUMN code TYPE text", COLUMNS, False),
-    "wider float": ("ALTER TABLE orders ALTER COLUMN f TYPE double precision", COLUMNS, True),
-    "NULL allowed": ("ALTER TABLE orders ALTER COLUMN must DROP NOT NULL; INSERT INTO orders (id) VALUES (99)", COLUMNS, True),
-    "integer to decimal": ("ALTER TABLE orders ALTER COLUMN qty TYPE numeric(12,2)", COLUMNS, True),
+BOTH, MSSQL, NEITHER = ("embedded", "mssql"), ("mssql",), ()
+#: Source DDL, columns afterwards, and the engines on which the target's table must change for it.
+SAFE: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
+    "new nullable column": ("ALTER TABLE orders ADD COLUMN note text", [*COLUMNS, "note"], BOTH),
+    "new column with a default": ("ALTER TABLE orders ADD COLUMN flag boolean NOT NULL DEFAULT true", [*COLUMNS, "flag"], BOTH),
+    "new column with an odd name": ('ALTER TABLE orders ADD COLUMN "a:b %s ""x" integer DEFAULT 7', [*COLUMNS, '"a:b %s ""x"'], BOTH),
+    "wider integer": ("ALTER TABLE orders ALTER COLUMN qty TYPE bigint", COLUMNS, BOTH),
+    "wider decimal": ("ALTER TABLE orders ALTER COLUMN price TYPE numeric(14,4)", COLUMNS, BOTH),
+    "wider text": ("ALTER TABLE orders ALTER COLUMN code TYPE varchar(40)", COLUMNS, MSSQL),
+    "unbounded text": ("ALTER TABLE orders ALTER COLUMN code TYPE text", COLUMNS, MSSQL),
+    "wider float": ("ALTER TABLE orders ALTER COLUMN f TYPE double precision", COLUMNS, BOTH),
+    "narrower decimal": ("ALTER TABLE orders ALTER COLUMN price TYPE numeric(9,2)", COLUMNS, NEITHER),
+    "narrower integer": ("ALTER TABLE orders ALTER COLUMN qty TYPE smallint", COLUMNS, NEITHER),
+    "narrower key": ("ALTER TABLE orders ALTER COLUMN id TYPE integer", COLUMNS, NEITHER),
+    "NULL allowed": ("ALTER TABLE orders ALTER COLUMN must DROP NOT NULL; INSERT INTO orders (id) VALUES (99)", COLUMNS, BOTH),
+    "integer to decimal": ("ALTER TABLE orders ALTER COLUMN qty TYPE numeric(12,2)", COLUMNS, BOTH),
 }
 #: Source DDL and what the refusal says.
 BREAKING: dict[str, tuple[str, tuple[str, ...]]] = {
-    "narrower decimal": ("ALTER TABLE orders ALTER COLUMN price TYPE numeric(9,2)", ("price", "(10,2)", "(9,2)")),
     "more scale, fewer digits": ("ALTER TABLE orders ALTER COLUMN price TYPE numeric(10,3)", ("price", "(10,2)", "(10,3)")),
     "text becomes a number": ("ALTER TABLE orders ALTER COLUMN code TYPE integer USING id", ("code", "int")),
     "number becomes text": ("ALTER TABLE orders ALTER COLUMN qty TYPE text", ("qty", "int")),
-    "narrower integer": ("ALTER TABLE orders ALTER COLUMN qty TYPE smallint", ("qty", "smallint")),
     "dropped column": ("ALTER TABLE orders DROP COLUMN code", ("code", "neither a source column")),
     "renamed column": ("ALTER TABLE orders RENAME COLUMN code TO label", ("code", "neither a source column")),
-    "key column": ("ALTER TABLE orders ALTER COLUMN id TYPE integer", ("id", "bigint", "int")),
+    "key column": ("ALTER TABLE orders ALTER COLUMN id TYPE varchar(20)", ("id", "bigint", "text")),
 }
 
 
 @pytest.fixture
-def world(worlds: Setup) -> World:
+def world(worlds: Setup, monkeypatch: pytest.MonkeyPatch) -> World:
     """Past the baseline, with the right to alter the target."""
     world = worlds(*TABLE, reconciliation=MODES["timestamp_only"])
+    if getattr(world.target, "babelfish", False):
+        shorten_alter_column(monkeypatch)
     grant_alter(world)
     world.run()
     return world
@@ -73,7 +78,7 @@ def grant_alter(world: World) -> None:
 
 def not_on_babelfish(world: World) -> None:
     if getattr(world.target, "babelfish", False):
-        pytest.skip("not provable on this flavour: ALTER COLUMN takes neither NULL nor COLLATE, and a quote in a name stops the bulk load")
+        pytest.skip("not provable on this flavour: ALTER COLUMN cannot take NOT NULL away, and a quote in a name stops the bulk load")
 
 
 def test_the_spelling_of_sql_server() -> None:
@@ -123,15 +128,15 @@ def seen() -> Iterator[list[str]]:
 @pytest.mark.parametrize("case", SAFE)
 def test_safe_changes_are_made(world: World, case: str) -> None:
     """The target follows, the payload is full, both sides are equal, and the next run is an ordinary delta."""
-    ddl, columns, embedded = SAFE[case]
-    if case not in ("new nullable column", "new column with a default"):
+    ddl, columns, engines = SAFE[case]
+    if case in ("NULL allowed", "new column with an odd name"):
         not_on_babelfish(world)
     world.source.run(*ddl.split("; "))
     report = check_connections(world.route(), endpoints=world.endpoints)
     assert report.ok, [finding for finding in report.findings if finding.ok is False]
     with seen() as labels:
         receipt = world.run().receipt
-    changed = embedded or world.target.kind == "mssql"
+    changed = world.target.kind in engines
     assert ("evolve.ddl" in labels) is changed
     if changed:
         assert any("a run will" in finding.subject for finding in report.findings)
@@ -213,6 +218,39 @@ def test_a_crash_after_the_ddl_is_mended_by_the_next_run(world: World) -> None:
     receipt = world.run("r").receipt
     assert (receipt.payload, receipt.counts.updated) == (Payload.FULL, 20)
     assert world.source_rows([*COLUMNS, "note"]) == world.target_rows([*COLUMNS, "note"])
+
+
+def override(column: str, kind: str) -> dict[str, Any]:
+    return {"physical_design": {"columns": {column: {"target_type": {"mssql": kind}}}}}
+
+
+def test_a_new_contract_of_a_value_column_is_no_new_route(world: World) -> None:
+    """The state key stays and nobody is asked: the payload is full, and the target follows where it can."""
+    world.manifest_over = override("code", "nvarchar(max)")
+    before = world.target.rows(f"SELECT state_key FROM {world.state_name('dpone_source_state')}")
+    receipt = world.run().receipt
+    assert (receipt.payload, receipt.payload_reason, receipt.counts.unchanged) == (Payload.FULL, "projection_changed", 20)
+    assert world.target.rows(f"SELECT state_key FROM {world.state_name('dpone_source_state')}") == before
+    assert world.run().receipt.payload is Payload.DELTA
+
+
+def test_a_contract_that_the_target_cannot_hold_stops_by_name(world: World) -> None:
+    world.manifest_over = {"schema_contract": {"columns": {"qty": {"type": "string"}}}}
+    for refusal in (_refused(world), _refused(world)):
+        assert refusal.code == "DPONE_TARGET_UNSUPPORTED"
+        assert "column qty is int" in refusal.details["differences"][0]
+
+
+def test_a_new_contract_of_the_key_is_a_new_route(world: World) -> None:
+    """What the key is decides whose checkpoint it is: an approval must transfer the ownership."""
+    world.manifest_over = override("id", "bigint")
+    assert _refused(world).code == "target_ownership.conflict"
+
+
+def _refused(world: World) -> XminError:
+    with pytest.raises(XminError) as caught:
+        world.run()
+    return caught.value
 
 
 def test_drift_of_the_target_is_no_evolution(world: World) -> None:

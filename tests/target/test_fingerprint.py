@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from decimal import Context, Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -48,3 +50,21 @@ def test_text_is_counted_in_the_servers_own_units(values: list[str | None]) -> N
         assert total(plan(Family.TEXT), array, array.slice(len(array) // 2), units=units) == expected + sum(
             len(value.encode(encoding)) for value in values[len(values) // 2 :] if value is not None
         )
+
+
+@given(st.lists(st.uuids() | st.none(), max_size=20))
+def test_a_uuid_counts_with_all_of_its_bytes(values: list[UUID | None]) -> None:
+    """Both halves are signed, as the servers read them."""
+    array = pa.array([None if value is None else str(value) for value in values], pa.string())
+    halves = [struct.unpack(">qq", value.bytes) for value in values if value is not None]
+    assert total(plan(Family.UUID), array, array.slice(0, 0)) == sum((high << 64) + low for high, low in halves)
+
+
+@given(st.integers(29, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p))), st.data())
+def test_a_wide_decimal_counts_with_all_of_its_digits(size: tuple[int, int], data: st.DataObject) -> None:
+    precision, scale = size
+    drawn = data.draw(st.lists(st.integers(-(10**precision) + 1, 10**precision - 1) | st.none(), max_size=20))
+    values = [None if value is None else EXACT.scaleb(Decimal(value), -scale) for value in drawn]
+    array = pa.array(values, pa.decimal128(precision, scale))
+    expected = EXACT.scaleb(Decimal(sum(value for value in drawn[len(drawn) // 2 :] if value is not None)), -scale)
+    assert total(plan(Family.DECIMAL, precision=precision, scale=scale), array.slice(len(drawn) // 2)) == expected

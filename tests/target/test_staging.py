@@ -28,8 +28,8 @@ def world(worlds: Setup) -> World:
     """A hundred rows, past the baseline, with changes pending."""
     world = worlds(
         "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer, note text, price numeric(10,2), at timestamptz, u uuid,"
-        " ok boolean, d double precision)",
-        "INSERT INTO orders SELECT g, g, 'note ' || g, g, now(), gen_random_uuid(), true, g FROM generate_series(1, 100) g",
+        " ok boolean, d double precision, big numeric(38,4))",
+        "INSERT INTO orders SELECT g, g, 'note ' || g, g, now(), gen_random_uuid(), true, g, g FROM generate_series(1, 100) g",
         reconciliation=MODES["timestamp_only"],
     )
     world.run()
@@ -104,6 +104,10 @@ ALTERATIONS = {
     "numeric": "UPDATE {t} SET price = price + 0.01 WHERE id = 3",
     "timestamp": "UPDATE {t} SET at = at + interval '1 microsecond' WHERE id = 4",
     "boolean": "UPDATE {t} SET ok = false WHERE id = 5",
+    "uuid": "UPDATE {t} SET u = '00000000-0000-4000-8000-000000000001' WHERE id = 5",
+    "upper half of a uuid": "UPDATE {t} SET u = '00000001-0000-4000-8000-000000000000' WHERE id = 5",
+    "last digit of 38": "UPDATE {t} SET big = big + 0.0001 WHERE id = 5",
+    "first digit of 38": "UPDATE {t} SET big = big + 1000000000000000000000000000000000 WHERE id = 5",
     "double": "UPDATE {t} SET d = d + 0.5 WHERE id = 6",
     "key": "UPDATE {t} SET id = 1000 WHERE id = 7",
     "lost row": "DELETE FROM {t} WHERE id = 8",
