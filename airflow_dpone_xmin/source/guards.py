@@ -102,11 +102,16 @@ def _finite(array: pa.Array, *, tiny: float) -> str | None:
 
 
 def _utf16(array: pa.Array, *, limit: int) -> str | None:
-    """A UTF-8 text never has more UTF-16 units than bytes: only a batch with a longer one is counted exactly."""
-    longest = pc.max(pc.binary_length(array)).as_py()
+    """A UTF-8 text never has more UTF-16 units than bytes, nor than twice its characters: only what may be too long is counted exactly."""
+    size = pc.binary_length(array)
+    longest = pc.max(size).as_py()
     if longest is None or longest <= limit:
         return None
-    units = pc.max(pc.add(pc.utf8_length(array), pc.count_substring_regex(array, r"[\x{10000}-\x{10FFFF}]"))).as_py()
+    long = array.filter(pc.greater(size, limit))
+    characters = pc.utf8_length(long)
+    if 2 * pc.max(characters).as_py() <= limit:
+        return None
+    units = pc.max(pc.add(characters, pc.count_substring_regex(long, r"[\x{10000}-\x{10FFFF}]"))).as_py()
     return f"at most {limit} UTF-16 units" if units > limit else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from binascii import unhexlify
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -94,7 +95,7 @@ def _decimal_sum(plan: ColumnPlan, values: pa.Array) -> int | Decimal:
 
 def _uuid_sum(values: pa.Array) -> int:
     """Both halves as signed numbers, most significant byte first: as a server reads them from the hexadecimal text."""
-    halves = array("q", bytes.fromhex(_text(values).decode("ascii").replace("-", "")))
+    halves = array("q", unhexlify(_text(values).translate(None, b"-")))
     if sys.byteorder == "little":
         halves.byteswap()
     return (_halves(halves[0::2], pa.int64()) << 64) + _halves(halves[1::2], pa.int64())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_dpone_xmin.contracts.envelope import Payload
@@ -10,16 +12,25 @@ from airflow_dpone_xmin.source.describe import describe
 from tests.source.support import SourceDb, after, rows_of
 
 SETUP = [
+    "CREATE SCHEMA other",
     "CREATE TYPE mood AS ENUM ('sad', 'ok')",
     "CREATE DOMAIN small AS int CHECK (VALUE < 10)",
     "CREATE DOMAIN inner_d AS mood",
     "CREATE TYPE pair AS (a int, b inner_d)",
+    "CREATE TYPE level AS ENUM ('low', 'high')",
+    "CREATE TYPE levels AS RANGE (subtype = level)",
+    "CREATE TYPE deep AS ENUM ('one', 'two')",
+    "CREATE DOMAIN deep_d AS deep CHECK (VALUE <> 'two')",
+    "CREATE TYPE deep_c AS (d deep_d)",
+    "CREATE DOMAIN deep_list AS deep_c[]",
+    "CREATE COLLATION mine (provider = libc, locale = 'C')",
     """CREATE TABLE t (
-        id int NOT NULL, v varchar(10), m mood, d small, p pair, a mood[], r int4range,
+        id int NOT NULL, v varchar(10), m mood, d small, p pair, a mood[], r int4range, l levels, ml levels_multirange, x deep_list,
+        c varchar(10) COLLATE mine, q numeric(10,2) DEFAULT 1,
         g int GENERATED ALWAYS AS (id + 1) STORED, h int GENERATED ALWAYS AS (id + 1) VIRTUAL, PRIMARY KEY (id))""",
     "INSERT INTO t (id, v, m) VALUES (1, 'x', 'ok')",
 ]
-STRINGS = frozenset(["m", "d", "p", "a", "r"])
+STRINGS = frozenset(["m", "d", "p", "a", "r", "l", "ml", "x"])
 
 
 @pytest.fixture
@@ -29,8 +40,8 @@ def db(source_db: SourceDb) -> SourceDb:
     return source_db
 
 
-def fingerprint(db: SourceDb) -> bytes:
-    described = describe(db.endpoint, db.request(string_columns=STRINGS))
+def fingerprint(db: SourceDb, strings: frozenset[str] = STRINGS, **contract: Any) -> bytes:
+    described = describe(db.endpoint, db.request(string_columns=strings, **contract))
     assert described.findings == ()
     assert described.projection is not None
     return described.projection.fingerprint
@@ -58,6 +69,21 @@ def fingerprint(db: SourceDb) -> bytes:
         "ALTER TYPE pair ADD ATTRIBUTE c text",
         "ALTER TABLE t DROP CONSTRAINT t_pkey",
         "ALTER TABLE t ADD UNIQUE (id) INCLUDE (v)",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id) DEFERRABLE",
+        "ALTER TABLE t DROP COLUMN v, ADD COLUMN v varchar(10)",
+        "ALTER TABLE t ALTER COLUMN q TYPE numeric(12,2)",
+        "ALTER TYPE mood ADD VALUE 'between' BEFORE 'ok'",
+        "ALTER TYPE mood SET SCHEMA other",
+        "ALTER TYPE level RENAME VALUE 'low' TO 'lower'",
+        "ALTER TYPE levels RENAME TO ranks",
+        "ALTER TYPE levels_multirange RENAME TO rankss",
+        "ALTER TYPE deep RENAME VALUE 'one' TO 'eins'",
+        "ALTER DOMAIN deep_d DROP CONSTRAINT deep_d_check",
+        "ALTER TYPE deep_c RENAME ATTRIBUTE d TO e",
+        "DELETE FROM t; ALTER DOMAIN deep_list SET NOT NULL",
+        "DELETE FROM t; ALTER DOMAIN small SET NOT NULL",
+        "UPDATE pg_collation SET collversion = 'another' WHERE collname = 'mine'",
+        "UPDATE pg_database SET datcollversion = 'another' WHERE datname = current_database()",
     ],
 )
 def test_what_changes_content_changes_the_fingerprint(db: SourceDb, ddl: str) -> None:
@@ -90,10 +116,65 @@ def test_what_does_not_does_not(db: SourceDb, ddl: str) -> None:
     assert fingerprint(db) == before
 
 
+@pytest.mark.parametrize("contract", [{"strings": STRINGS | {"q"}}, {"type_overrides": {"q": "decimal(20,4)"}}])
+def test_how_a_column_lands_is_part_of_it(db: SourceDb, contract: dict[str, Any]) -> None:
+    assert fingerprint(db, **contract) != fingerprint(db)
+    assert fingerprint(db, **contract) == fingerprint(db, **contract)
+
+
+def test_a_contract_that_changes_nothing_does_not(db: SourceDb) -> None:
+    """Text is text with a contract or without."""
+    assert fingerprint(db, STRINGS | {"v"}, type_overrides={"q": "numeric(10, 2)"}) == fingerprint(db)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "VACUUM (FULL) t1",  # writes the missing value into the rows of this leaf
+        "ALTER TABLE t1 ALTER COLUMN g SET EXPRESSION AS (id + 3)",
+        "ALTER TABLE t1 ALTER COLUMN h SET EXPRESSION AS (id + 3)",
+    ],
+)
+def test_one_leaf_counts(source_db: SourceDb, ddl: str) -> None:
+    """A leaf has missing values and generation expressions of its own; every other ingredient stays."""
+    db = source_db
+    db.run(
+        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id + 1) STORED, h int GENERATED ALWAYS AS (id + 1) VIRTUAL)"
+        " PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO t (id) VALUES (1), (11)",
+        "ALTER TABLE t ADD COLUMN w int DEFAULT 5",
+    )
+    db.grant()
+    before = fingerprint(db, frozenset())
+    db.run(ddl)
+    assert fingerprint(db, frozenset()) != before
+
+
+def test_volatile_types_are_a_flag_and_no_ingredient(source_db: SourceDb) -> None:
+    """The fingerprint stays, so that a change of the source is still told; the flag makes every payload full, wherever it hides."""
+    db = source_db
+    db.run("CREATE TYPE named AS (r regclass)", "CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'x')")
+    db.grant()
+    first = db.extract()
+    assert not first.projection.volatile
+    assert db.extract(prior=after(first)).payload is Payload.DELTA
+    for column in ("regtype", "named", "named[]", "aclitem"):
+        db.run(f"ALTER TABLE t ADD COLUMN n {column}")
+        request = {"string_columns": frozenset({"n"})}
+        first = db.extract(db.request(**request))
+        second = db.extract(db.request(**request), after(first))
+        assert (first.projection.volatile, second.projection.volatile) == (True, True)
+        assert second.projection.fingerprint == first.projection.fingerprint
+        assert (second.payload, second.reason) == (Payload.FULL, "projection_volatile")
+        db.run("ALTER TABLE t DROP COLUMN n")
+
+
 def test_partitions_are_part_of_it(source_db: SourceDb) -> None:
     db = source_db
     db.run(
-        "CREATE TABLE t (id int PRIMARY KEY, m int, d int, p int, a int, r int) PARTITION BY RANGE (id)",
+        "CREATE TABLE t (id int PRIMARY KEY, m int, d int, p int, a int, r int, l int, ml int, x int) PARTITION BY RANGE (id)",
         "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
         "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id)",
     )
