@@ -73,7 +73,7 @@ class ColumnPlan:
     :param embedded_type: physical type on the embedded engine, for example ``character varying(20)``.
     :param precision: decimal digits, DECIMAL only.
     :param scale: decimal scale, DECIMAL only.
-    :param max_utf16: greatest length in UTF-16 code units that the target type holds, TEXT only; None when unbounded.
+    :param max_units: greatest length that the target type holds: UTF-16 code units of TEXT, bytes of BINARY; None when unbounded.
     :param ordinal: position in the projection, 0-based.
     """
 
@@ -87,7 +87,7 @@ class ColumnPlan:
     embedded_type: str
     precision: int | None = None
     scale: int | None = None
-    max_utf16: int | None = None
+    max_units: int | None = None
     ordinal: int = 0
 
 

@@ -133,7 +133,7 @@ CODES: dict[str, ErrorSpec] = {
     ),
     "DPONE_POSTGRES_MSSQL_SOURCE_VALUE_UNREPRESENTABLE": ErrorSpec(
         "A source value lies outside what the target type can hold.",
-        "Correct the value at the source, or authorise canonical text for the column.",
+        "Correct the value at the source, choose a wider target type, or authorise canonical text for a column outside the key.",
     ),
     # ---- registry ---------------------------------------------------------------------------------------------------------
     "registry.unreadable": ErrorSpec("The registry file cannot be read.", "Check the location and its permissions."),

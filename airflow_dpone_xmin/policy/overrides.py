@@ -1,7 +1,7 @@
 """Which SQL Server types may replace a planned one: those that hold every value the plan can carry.
 
-A bounded text override is allowed where the source declares no smaller length, because a value guard then refuses what does not fit
-instead of cutting it. Pure: imports contracts only.
+A bounded override of text or binary is allowed where the source declares no smaller length, because a value guard then refuses what
+does not fit instead of cutting it. Pure: imports contracts only.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ def _text(plan: ColumnPlan, name: str, first: str | None, second: int | None) ->
     if name != "nvarchar" or first is None or second is not None:
         return None
     if first == "max":
-        return None if plan.key else replace(plan, mssql_type="nvarchar(max)", max_utf16=None)
+        return None if plan.key else replace(plan, mssql_type="nvarchar(max)", max_units=None)
     units = int(first)
     length = _DECLARED.search(plan.source_type)
     declared = None if length is None else int(length[1])
     if not 1 <= units <= 4000 or (declared is not None and units < declared):
         return None
-    return replace(plan, mssql_type=f"nvarchar({units})", max_utf16=units)
+    return replace(plan, mssql_type=f"nvarchar({units})", max_units=units)
 
 
 def _number(plan: ColumnPlan, name: str, first: str | None, second: int | None) -> ColumnPlan | None:
@@ -150,7 +150,11 @@ def _other(plan: ColumnPlan, name: str, first: str | None, second: int | None) -
             return None
         return replace(plan, family=Family.DOUBLE, mssql_type="float", embedded_type="double precision")
     if plan.family is Family.BINARY:
-        return plan if (name, first) == ("varbinary", "max") else None
+        if name != "varbinary" or first is None:
+            return None
+        if first == "max":
+            return plan
+        return replace(plan, mssql_type=f"varbinary({int(first)})", max_units=int(first)) if 1 <= int(first) <= 8000 else None
     return plan if name == _FIXED[plan.family] and first is None else None
 
 

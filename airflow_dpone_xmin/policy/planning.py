@@ -48,7 +48,7 @@ def plan_column(column: SourceColumn, *, key: bool, text_contract: bool, overrid
         plan = _plan_value(column, rule, ordinal=ordinal)
     if override is not None:
         plan = widen(plan, override)
-    if key and plan.family is Family.TEXT and plan.max_utf16 is None:
+    if key and plan.family is Family.TEXT and plan.max_units is None:
         _refuse_key(column, "unbounded text needs a target type override nvarchar(n)")
     return plan
 
@@ -146,7 +146,7 @@ def _plan_value(column: SourceColumn, rule: TypeRule, *, ordinal: int) -> Column
         return plan
     # Every character may need two UTF-16 units, so that twice the declared length never fails to fit.
     if length is not None and 2 * length <= MAX_NVARCHAR:
-        return replace(plan, mssql_type=f"nvarchar({2 * length})", max_utf16=2 * length)
+        return replace(plan, mssql_type=f"nvarchar({2 * length})", max_units=2 * length)
     return replace(plan, mssql_type="nvarchar(max)")
 
 
@@ -163,7 +163,7 @@ def _plan_key(column: SourceColumn, rule: TypeRule, *, text_contract: bool, ordi
     length = _declared_length(column)
     # A key keeps its declared length, which a value guard holds it to in UTF-16 units: twice the length would not fit the index.
     if length is not None and length <= MAX_NVARCHAR:
-        return replace(plan, mssql_type=f"nvarchar({length})", max_utf16=length)
+        return replace(plan, mssql_type=f"nvarchar({length})", max_units=length)
     return replace(plan, mssql_type="nvarchar(max)")
 
 
@@ -215,7 +215,7 @@ def _numeric_size(column: SourceColumn) -> tuple[int, int] | None:
 
 def _key_width(plan: ColumnPlan) -> int:
     if plan.family is Family.TEXT:
-        return 2 * (plan.max_utf16 or 0)
+        return 2 * (plan.max_units or 0)
     fixed = {rule.family: rule.key_bytes for rule in TYPES.values() if rule.key_bytes}
     return fixed[plan.family] or 0
 

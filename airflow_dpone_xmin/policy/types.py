@@ -80,7 +80,7 @@ FAMILIES: Mapping[Family, FamilyRule] = {
     Family.TIMESTAMPTZ: FamilyRule(
         "timestamp[us, UTC]", "years 1 to 9999 in UTC, not ±infinity", "by instant and offset; the offset is +00:00"
     ),
-    Family.BINARY: FamilyRule("binary", "", "by bytes and length: trailing zeros differ"),
+    Family.BINARY: FamilyRule("binary", "fits the target's bytes where it is bounded", "by bytes and length: trailing zeros differ"),
 }
 
 
@@ -173,9 +173,9 @@ TYPES: Mapping[str, TypeRule] = {
 
 KINDS: Mapping[str, TypeRule] = {
     "enum": _text("labels may be renamed; a rename makes the next payload full"),
-    "domain": _text("over any type that is not refused; a changed definition makes the next payload full"),
+    "domain": _text("its definition may change, which makes the next payload full; over any type that is not refused"),
     "composite": _text("a row has no counterpart on SQL Server"),
-    "array": _text("of any type that is not refused; an array has no counterpart on SQL Server"),
+    "array": _text("an array has no counterpart on SQL Server; of any type that is not refused"),
     "range": _text(_BOUNDS),
     "multirange": _text("a multirange has no counterpart on SQL Server"),
     "extension": _text("its output is known to its extension only (citext, hstore, PostGIS …)"),

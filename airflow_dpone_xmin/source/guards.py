@@ -69,9 +69,11 @@ def _checks_of(column: ColumnPlan) -> list[Check]:
         checks.append(_finite_text)
     elif family in _TINY:
         checks.append(partial(_finite, tiny=_TINY[family]))
+    elif family is Family.BINARY and column.max_units is not None:
+        checks.append(partial(_bytes, limit=column.max_units))
     elif family is Family.TEXT:
-        if column.max_utf16 is not None:
-            checks.append(partial(_utf16, limit=column.max_utf16))
+        if column.max_units is not None:
+            checks.append(partial(_utf16, limit=column.max_units))
         if column.key:
             checks.append(_no_trailing_space)
     return checks
@@ -113,6 +115,11 @@ def _utf16(array: pa.Array, *, limit: int) -> str | None:
         return None
     units = pc.max(pc.add(characters, pc.count_substring_regex(long, r"[\x{10000}-\x{10FFFF}]"))).as_py()
     return f"at most {limit} UTF-16 units" if units > limit else None
+
+
+def _bytes(array: pa.Array, *, limit: int) -> str | None:
+    longest = pc.max(pc.binary_length(array)).as_py()
+    return f"at most {limit} bytes" if longest is not None and longest > limit else None
 
 
 def _no_trailing_space(array: pa.Array) -> str | None:

@@ -15,7 +15,7 @@ from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.route import DeleteMode
 from airflow_dpone_xmin.contracts.state import Classification
 from airflow_dpone_xmin.target.sql import Count, Physical
-from airflow_dpone_xmin.target.tables import Stage, active
+from airflow_dpone_xmin.target.tables import COUNT, KIND, PASS, Stage, active
 
 MATCHED, MISSING, ABSENT, TOMBSTONED, RETAINED = range(5)
 """Kinds: active with key; active without key; key without row; tombstone with key; tombstone without key."""
@@ -45,7 +45,7 @@ def classification_pass(difference: Table, target: Table, keys: Stage, *, projec
         else_=_kind(ABSENT),
     )
     acted = and_(on_target, or_(and_(alive, ~on_keys), and_(~alive, on_keys))) if mode.soft else and_(on_target, ~on_keys)
-    columns: list[Any] = [kind.label("kind")]
+    columns: list[Any] = [kind.label(KIND)]
     columns += [case((acted, target.c[plan.name]), else_=null()).label(plan.name) for plan in projection.key_columns]
     joined = target.outerjoin(keys.rows, keys.matches(target), full=True)
     each = (
@@ -55,10 +55,10 @@ def classification_pass(difference: Table, target: Table, keys: Stage, *, projec
         .with_hint(keys.rows, PASS_HINT, "mssql")
         .subquery("each_key")
     )
-    grouped = [each.c.kind, *[each.c[name] for name in projection.key]]
+    grouped = [each.c[KIND], *[each.c[name] for name in projection.key]]
     return insert(difference).from_select(
-        ["pass", "kind", *projection.key, "n"],
-        select(_kind(number), *grouped, Count().label("n")).group_by(*grouped),
+        [PASS, KIND, *projection.key, COUNT],
+        select(_kind(number), *grouped, Count().label(COUNT)).group_by(*grouped),
     )
 
 
@@ -80,7 +80,7 @@ def presence_pass(difference: Table, target: Table, rows: Stage, *, projection: 
         .where(active(target, mode))
         .with_hint(target, PASS_HINT, "mssql")
     )
-    return insert(difference).from_select(["pass", "kind", *projection.key, "n"], absent.union_all(present))
+    return insert(difference).from_select([PASS, KIND, *projection.key, COUNT], absent.union_all(present))
 
 
 def unmatched_rows(target: Table, rows: Stage, *, projection: Projection, mode: DeleteMode) -> Select[Any]:
@@ -96,7 +96,7 @@ def unmatched_rows(target: Table, rows: Stage, *, projection: Projection, mode: 
 
 def summary(difference: Table, *, number: int) -> Select[Any]:
     """Counts per kind of one pass."""
-    return select(difference.c.kind, func.sum(difference.c.n)).where(difference.c["pass"] == _kind(number)).group_by(difference.c.kind)
+    return select(difference.c[KIND], func.sum(difference.c[COUNT])).where(difference.c[PASS] == _kind(number)).group_by(difference.c[KIND])
 
 
 def read_classification(rows: list[Any]) -> Classification:

@@ -213,7 +213,9 @@ def _create(engine: Engine, table: Table) -> list[str]:
     names = {logical: _schema(engine, logical) for logical in (TARGET, TARGET_DBO, STAGING, STATE)}
 
     def spell(element: CreateTable | CreateIndex) -> str:
-        return str(element.compile(dialect=engine.dialect, schema_translate_map=names, render_schema_translate=True)).strip()
+        text = str(element.compile(dialect=engine.dialect, schema_translate_map=names, render_schema_translate=True)).strip()
+        # For a driver that formats its statements a percent sign in a name was doubled; a script is not formatted.
+        return text.replace("%%", "%") if engine.dialect.paramstyle in ("format", "pyformat") else text
 
     return [spell(CreateTable(table)), *[spell(CreateIndex(index)) for index in sorted(table.indexes, key=_index_name)]]
 

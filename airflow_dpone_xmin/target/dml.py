@@ -33,7 +33,7 @@ from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, LOAD_ID, LOADED_AT, UPDATED_AT, DeleteMode
 from airflow_dpone_xmin.target.classify import BEFORE, MISSING, PASS_HINT
 from airflow_dpone_xmin.target.sql import Differs, Guid, Utc
-from airflow_dpone_xmin.target.tables import Stage, active
+from airflow_dpone_xmin.target.tables import KIND, PASS, Stage, active
 
 
 class Actions:
@@ -66,8 +66,8 @@ class Actions:
         assert gone is not None
         match = and_(
             *[target.c[name] == gone.c[name] for name in self._projection.key],
-            gone.c["pass"] == literal_column(str(BEFORE)),
-            gone.c.kind == literal_column(str(MISSING)),
+            gone.c[PASS] == literal_column(str(BEFORE)),
+            gone.c[KIND] == literal_column(str(MISSING)),
         )
         if self._mode is DeleteMode.HARD:
             return delete(target).where(exists(select(1).select_from(gone).where(match).correlate(target)))

@@ -128,8 +128,7 @@ def apply_evolution(
 def _run(session: Session, evolution: Evolution, route: Route) -> None:
     for statement in evolution.statements:
         try:
-            # A colon in a name is no parameter.
-            session.command("evolve.ddl", statement.replace(":", "\\:"))
+            session.command("evolve.ddl", statement)
         except XminError as error:
             if error.code in ("mssql_transaction.statement_failed", "mssql_transaction.permission_denied"):
                 raise evolution.required(route, "the server refused the statement", cause=error.code, **_codes(error)) from None

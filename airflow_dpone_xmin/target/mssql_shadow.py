@@ -215,4 +215,4 @@ def _name(table: TableName) -> str:
 
 def _run(session: Session, label: str, statement: str) -> None:
     # A colon in a name is no parameter, and OBJECT:: is none either.
-    session.command(label, statement.replace(":", "\\:"))
+    session.command(label, statement)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pyarrow as pa
+from psycopg import sql
 from sqlalchemy import URL, Dialect, Table, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
@@ -94,10 +95,9 @@ class PostgresEngine:
         self._limit_locks(session, timeout)
         session.command("lock.application", "SELECT pg_advisory_lock(:key)", {"key": _advisory_key(resource)})
         session.command("transaction.begin", f"BEGIN ISOLATION LEVEL {isolation}")
-        quote = self.dialect.identifier_preparer.quote
         for table in tables:
             real = self.namespace(str(table.schema))
-            session.command("lock.table", f"LOCK TABLE {quote(real.schema)}.{quote(table.name)} IN SHARE ROW EXCLUSIVE MODE")
+            session.command("lock.table", f"LOCK TABLE {_quote(real.schema)}.{_quote(table.name)} IN SHARE ROW EXCLUSIVE MODE")
 
     @staticmethod
     def _limit_locks(session: Session, seconds: float) -> None:
@@ -150,7 +150,7 @@ class PostgresEngine:
 
     def observe_database(self, session: Session, name: str) -> ObservedDatabase | None:
         """Database OID, the owner's token row, and uuid5 of system identifier and OID."""
-        table = f"{self.dialect.identifier_preparer.quote(self.layout.dbo)}.dpone_database_token"
+        table = f"{_quote(self.layout.dbo)}.dpone_database_token"
         if not self._token_seen:
             self._token_seen = bool(session.scalar("authority.token", text("SELECT to_regclass(:name) IS NOT NULL"), {"name": table}))
         token = f"(SELECT token FROM {table})" if self._token_seen else "''"  # which no signed pin can be
@@ -268,9 +268,8 @@ class PostgresEngine:
 
     def index_stage(self, session: Session, stage: Stage) -> None:
         """A unique index, then statistics."""
-        quote = self.dialect.identifier_preparer.quote
-        table = f"{quote(self.namespace(STAGING).schema)}.{quote(stage.table.name)}"
-        columns = ", ".join(quote(name) for name in stage.key)
+        table = f"{_quote(self.namespace(STAGING).schema)}.{_quote(stage.table.name)}"
+        columns = ", ".join(_quote(name) for name in stage.key)
         try:
             session.command("stage.index", f"CREATE UNIQUE INDEX ON {table} ({columns})")
         except XminError as error:
@@ -284,10 +283,9 @@ class PostgresEngine:
     def drop_stages(self, session: Session, load_ids: Sequence[UUID]) -> int:
         """Drop by name."""
         names = {f"{STAGE_PREFIX}{load_id.hex}_{suffix}" for load_id in load_ids for suffix in ("rows", "keys")}
-        quote = self.dialect.identifier_preparer.quote
         live = names & set(self._stage_names(session))
         for name in sorted(live):
-            session.command("stage.drop", f"DROP TABLE IF EXISTS {quote(self.namespace(STAGING).schema)}.{quote(name)}")
+            session.command("stage.drop", f"DROP TABLE IF EXISTS {_quote(self.namespace(STAGING).schema)}.{_quote(name)}")
         return len(live)
 
     def list_stages(self, session: Session) -> list[UUID]:
@@ -325,6 +323,11 @@ class PostgresEngine:
             self._loader = None
         self._engine.dispose()
         self._state_engine.dispose()
+
+
+def _quote(name: str) -> str:
+    """For statements as text, where the dialect's own quoting would double a percent sign once too often."""
+    return sql.Identifier(name).as_string(None)
 
 
 def _url(endpoint: Endpoint, database: str) -> URL:

@@ -21,7 +21,8 @@ COLUMNS = text(
 )
 INDEXES = text(
     "SELECT i.indrelid::bigint, c.relname, i.indisunique, i.indisprimary,"
-    " ARRAY(SELECT pg_get_indexdef(i.indexrelid, k, true) FROM generate_series(1, i.indnkeyatts) k), pg_get_expr(i.indpred, i.indrelid)"
+    " ARRAY(SELECT coalesce(a.attname::text, pg_get_indexdef(i.indexrelid, k, true)) FROM generate_series(1, i.indnkeyatts) k"
+    " LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k - 1] ORDER BY k), pg_get_expr(i.indpred, i.indrelid)"
     " FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = ANY(CAST(:oids AS oid[])) ORDER BY c.relname"
 )
 OTHERS = text(

@@ -105,7 +105,7 @@ class PostgresShadow:
         else:
             statement = f"CREATE {definition.head}INDEX {_spelled(sql.Identifier(name))} ON {_spelled(_table(table))} {definition.body}"
         try:
-            session.command("shadow.index", statement.replace(":", "\\:"))
+            session.command("shadow.index", statement)
         except XminError as error:
             if error.details.get("sqlstate") == "23505":
                 raise equal_keys(definition) from None
@@ -175,4 +175,4 @@ def _spelled(part: sql.Composable) -> str:
 
 def _run(session: Session, label: str, template: str, *parts: sql.Composable) -> None:
     # A colon in a name or a text is no parameter.
-    session.command(label, sql.SQL(template).format(*parts).as_string(None).replace(":", "\\:"))  # type: ignore[arg-type]
+    session.command(label, sql.SQL(template).format(*parts).as_string(None))  # type: ignore[arg-type]

@@ -97,8 +97,8 @@ class Session:
         return None if row is None else row[0]
 
     def command(self, label: str, sql: str, params: Mapping[str, Any] | None = None) -> int:
-        """Run an engine's own control statement, such as BEGIN."""
-        return self.execute(label, text(sql), params)
+        """Run an engine's own statement, such as BEGIN; without *params* a colon in it is part of a name."""
+        return self.execute(label, text(sql if params is not None else sql.replace(":", "\\:")), params)
 
     def quietly(self, statement: Executable, params: Mapping[str, Any] | None = None) -> None:
         """Run a clean-up statement; never raises. Where it cannot run the connection is ended, and the server cleans up by itself."""

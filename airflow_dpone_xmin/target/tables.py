@@ -16,6 +16,8 @@ from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, LOAD_ID, 
 from airflow_dpone_xmin.target.sql import STAGING, TARGET, Flag, Guid, Physical, Utc, wire
 
 STAGE_PREFIX = "dpone_stg_"
+PASS, KIND, COUNT = "__dpone__pass", "__dpone__kind", "__dpone__n"
+"""Columns of the difference table beside the key's, whose names may be any but the reserved ones."""
 
 
 def target_table(name: str, projection: Projection, mode: DeleteMode) -> Table:
@@ -88,8 +90,8 @@ def difference_table(name: str, projection: Projection) -> Table:
     return Table(
         name,
         MetaData(),
-        Column("pass", SmallInteger, nullable=False),
-        Column("kind", SmallInteger, nullable=False),
+        Column(PASS, SmallInteger, nullable=False),
+        Column(KIND, SmallInteger, nullable=False),
         *[Column(plan.name, Physical(plan), nullable=True) for plan in projection.key_columns],
-        Column("n", BigInteger, nullable=False),
+        Column(COUNT, BigInteger, nullable=False),
     )

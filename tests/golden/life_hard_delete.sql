@@ -88,22 +88,22 @@ WHERE [DWH_Stage].staging.dpone_stg_LOAD_rows.code LIKE :code_1;
 
 -- finalize.difference
 CREATE TABLE [#dpone_difference] (
-	pass SMALLINT NOT NULL,
-	kind SMALLINT NOT NULL,
+	__dpone__pass SMALLINT NOT NULL,
+	__dpone__kind SMALLINT NOT NULL,
 	id bigint NULL,
 	code nvarchar(10) COLLATE Latin1_General_100_BIN2 NULL,
-	n BIGINT NOT NULL
+	__dpone__n BIGINT NOT NULL
 );
 
 -- finalize.classify
-INSERT INTO [#dpone_difference] (pass, kind, id, code, n) SELECT 1, each_key.kind, each_key.id, each_key.code, COUNT_BIG(*) AS n
-FROM (SELECT CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NOT NULL) THEN 0 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 1 WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NOT NULL) THEN 3 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 4 ELSE 2 END AS kind, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NULL) THEN [DWH].landing.orders.id ELSE NULL END AS id, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NULL) THEN [DWH].landing.orders.code ELSE NULL END AS code
-FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) FULL OUTER JOIN [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code) AS each_key GROUP BY each_key.kind, each_key.id, each_key.code;
+INSERT INTO [#dpone_difference] (__dpone__pass, __dpone__kind, id, code, __dpone__n) SELECT 1, each_key.__dpone__kind, each_key.id, each_key.code, COUNT_BIG(*) AS __dpone__n
+FROM (SELECT CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NOT NULL) THEN 0 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 1 WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NOT NULL) THEN 3 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 4 ELSE 2 END AS __dpone__kind, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NULL) THEN [DWH].landing.orders.id ELSE NULL END AS id, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NULL) THEN [DWH].landing.orders.code ELSE NULL END AS code
+FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) FULL OUTER JOIN [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code) AS each_key GROUP BY each_key.__dpone__kind, each_key.id, each_key.code;
 
 -- finalize.summary
-SELECT [#dpone_difference].kind, sum([#dpone_difference].n) AS sum_1
+SELECT [#dpone_difference].__dpone__kind, sum([#dpone_difference].__dpone__n) AS sum_1
 FROM [#dpone_difference]
-WHERE [#dpone_difference].pass = 1 GROUP BY [#dpone_difference].kind;
+WHERE [#dpone_difference].__dpone__pass = 1 GROUP BY [#dpone_difference].__dpone__kind;
 
 -- finalize.insert
 INSERT INTO [DWH].landing.orders (id, code, u, si, i, price, big, ok, note, day, clock, at, atz, blob, js, r, d, __dpone__load_id, __dpone__loaded_at, __dpone__updated_at) SELECT staged_rows.id, staged_rows.code, CONVERT(uniqueidentifier, staged_rows.u) AS wire_1, staged_rows.si, staged_rows.i, staged_rows.price, staged_rows.big, staged_rows.ok, staged_rows.note, staged_rows.day, staged_rows.clock, staged_rows.at, TODATETIMEOFFSET(staged_rows.atz, 0) AS wire_2, staged_rows.blob, staged_rows.js, staged_rows.r, staged_rows.d, :param_1 AS anon_1, :param_2 AS anon_2, :param_2 AS anon__1
@@ -113,14 +113,14 @@ FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK)
 WHERE [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code));
 
 -- finalize.classify
-INSERT INTO [#dpone_difference] (pass, kind, id, code, n) SELECT 2, each_key.kind, each_key.id, each_key.code, COUNT_BIG(*) AS n
-FROM (SELECT CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NOT NULL) THEN 0 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 1 WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NOT NULL) THEN 3 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 4 ELSE 2 END AS kind, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NULL) THEN [DWH].landing.orders.id ELSE NULL END AS id, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NULL) THEN [DWH].landing.orders.code ELSE NULL END AS code
-FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) FULL OUTER JOIN [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code) AS each_key GROUP BY each_key.kind, each_key.id, each_key.code;
+INSERT INTO [#dpone_difference] (__dpone__pass, __dpone__kind, id, code, __dpone__n) SELECT 2, each_key.__dpone__kind, each_key.id, each_key.code, COUNT_BIG(*) AS __dpone__n
+FROM (SELECT CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NOT NULL) THEN 0 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 1 WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NOT NULL) THEN 3 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 4 ELSE 2 END AS __dpone__kind, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NULL) THEN [DWH].landing.orders.id ELSE NULL END AS id, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_rows.id IS NULL) THEN [DWH].landing.orders.code ELSE NULL END AS code
+FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) FULL OUTER JOIN [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code) AS each_key GROUP BY each_key.__dpone__kind, each_key.id, each_key.code;
 
 -- finalize.summary
-SELECT [#dpone_difference].kind, sum([#dpone_difference].n) AS sum_1
+SELECT [#dpone_difference].__dpone__kind, sum([#dpone_difference].__dpone__n) AS sum_1
 FROM [#dpone_difference]
-WHERE [#dpone_difference].pass = 2 GROUP BY [#dpone_difference].kind;
+WHERE [#dpone_difference].__dpone__pass = 2 GROUP BY [#dpone_difference].__dpone__kind;
 
 -- receipt.highest
 SELECT max([Sys].governance.dpone_commit_receipt.new_revision) AS max_1
@@ -172,14 +172,14 @@ SELECT COUNT_BIG(*) AS count_rows_1
 FROM [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK);
 
 -- finalize.classify
-INSERT INTO [#dpone_difference] (pass, kind, id, code, n) SELECT 1, each_key.kind, each_key.id, each_key.code, COUNT_BIG(*) AS n
-FROM (SELECT CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NOT NULL) THEN 0 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 1 WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NOT NULL) THEN 3 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 4 ELSE 2 END AS kind, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NULL) THEN [DWH].landing.orders.id ELSE NULL END AS id, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NULL) THEN [DWH].landing.orders.code ELSE NULL END AS code
-FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) FULL OUTER JOIN [DWH_Stage].staging.dpone_stg_LOAD_keys AS staged_keys WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_keys.id AND [DWH].landing.orders.code = staged_keys.code) AS each_key GROUP BY each_key.kind, each_key.id, each_key.code;
+INSERT INTO [#dpone_difference] (__dpone__pass, __dpone__kind, id, code, __dpone__n) SELECT 1, each_key.__dpone__kind, each_key.id, each_key.code, COUNT_BIG(*) AS __dpone__n
+FROM (SELECT CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NOT NULL) THEN 0 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 1 WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NOT NULL) THEN 3 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 4 ELSE 2 END AS __dpone__kind, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NULL) THEN [DWH].landing.orders.id ELSE NULL END AS id, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NULL) THEN [DWH].landing.orders.code ELSE NULL END AS code
+FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) FULL OUTER JOIN [DWH_Stage].staging.dpone_stg_LOAD_keys AS staged_keys WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_keys.id AND [DWH].landing.orders.code = staged_keys.code) AS each_key GROUP BY each_key.__dpone__kind, each_key.id, each_key.code;
 
 -- finalize.classify
-INSERT INTO [#dpone_difference] (pass, kind, id, code, n) SELECT 2, each_key.kind, each_key.id, each_key.code, COUNT_BIG(*) AS n
-FROM (SELECT CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NOT NULL) THEN 0 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 1 WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NOT NULL) THEN 3 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 4 ELSE 2 END AS kind, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NULL) THEN [DWH].landing.orders.id ELSE NULL END AS id, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NULL) THEN [DWH].landing.orders.code ELSE NULL END AS code
-FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) FULL OUTER JOIN [DWH_Stage].staging.dpone_stg_LOAD_keys AS staged_keys WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_keys.id AND [DWH].landing.orders.code = staged_keys.code) AS each_key GROUP BY each_key.kind, each_key.id, each_key.code;
+INSERT INTO [#dpone_difference] (__dpone__pass, __dpone__kind, id, code, __dpone__n) SELECT 2, each_key.__dpone__kind, each_key.id, each_key.code, COUNT_BIG(*) AS __dpone__n
+FROM (SELECT CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NOT NULL) THEN 0 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 1 WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NOT NULL) THEN 3 WHEN ([DWH].landing.orders.id IS NOT NULL) THEN 4 ELSE 2 END AS __dpone__kind, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NULL) THEN [DWH].landing.orders.id ELSE NULL END AS id, CASE WHEN ([DWH].landing.orders.id IS NOT NULL AND staged_keys.id IS NULL) THEN [DWH].landing.orders.code ELSE NULL END AS code
+FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) FULL OUTER JOIN [DWH_Stage].staging.dpone_stg_LOAD_keys AS staged_keys WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_keys.id AND [DWH].landing.orders.code = staged_keys.code) AS each_key GROUP BY each_key.__dpone__kind, each_key.id, each_key.code;
 
 -- checkpoint.compare_and_set
 UPDATE [Sys].governance.dpone_source_state SET safe_xmin=:safe_xmin, visible_horizon=:visible_horizon, snapshot=:snapshot, revision=:revision, source_authority_digest=:source_authority_digest, target_authority_digest=:target_authority_digest, projection_fingerprint=:projection_fingerprint, load_id=:load_id, receipt_id=:receipt_id, updated_at_utc=:updated_at_utc WHERE [Sys].governance.dpone_source_state.state_key = :state_key_1 AND [Sys].governance.dpone_source_state.safe_xmin = :safe_xmin_1 AND [Sys].governance.dpone_source_state.revision = :revision_1 AND [Sys].governance.dpone_source_state.superseded_at_utc IS NULL;
@@ -198,7 +198,7 @@ WHERE [DWH].landing.orders.id IS NULL;
 -- finalize.delete
 DELETE FROM [DWH].landing.orders WHERE EXISTS (SELECT 1
 FROM [#dpone_difference]
-WHERE [DWH].landing.orders.id = [#dpone_difference].id AND [DWH].landing.orders.code = [#dpone_difference].code AND [#dpone_difference].pass = 1 AND [#dpone_difference].kind = 1);
+WHERE [DWH].landing.orders.id = [#dpone_difference].id AND [DWH].landing.orders.code = [#dpone_difference].code AND [#dpone_difference].__dpone__pass = 1 AND [#dpone_difference].__dpone__kind = 1);
 
 -- finalize.update
 UPDATE [DWH].landing.orders SET u=CONVERT(uniqueidentifier, staged_rows.u), si=staged_rows.si, i=staged_rows.i, price=staged_rows.price, big=staged_rows.big, ok=staged_rows.ok, note=staged_rows.note, day=staged_rows.day, clock=staged_rows.clock, at=staged_rows.at, atz=TODATETIMEOFFSET(staged_rows.atz, 0), blob=staged_rows.blob, js=staged_rows.js, r=staged_rows.r, d=staged_rows.d, __dpone__load_id=:__dpone__load_id, __dpone__updated_at=:__dpone__updated_at FROM [DWH].landing.orders, [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK) WHERE [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code AND (([DWH].landing.orders.u <> CONVERT(uniqueidentifier, staged_rows.u) OR ([DWH].landing.orders.u IS NULL AND CONVERT(uniqueidentifier, staged_rows.u) IS NOT NULL) OR ([DWH].landing.orders.u IS NOT NULL AND CONVERT(uniqueidentifier, staged_rows.u) IS NULL)) OR ([DWH].landing.orders.si <> staged_rows.si OR ([DWH].landing.orders.si IS NULL AND staged_rows.si IS NOT NULL) OR ([DWH].landing.orders.si IS NOT NULL AND staged_rows.si IS NULL)) OR ([DWH].landing.orders.i <> staged_rows.i OR ([DWH].landing.orders.i IS NULL AND staged_rows.i IS NOT NULL) OR ([DWH].landing.orders.i IS NOT NULL AND staged_rows.i IS NULL)) OR ([DWH].landing.orders.price <> staged_rows.price OR ([DWH].landing.orders.price IS NULL AND staged_rows.price IS NOT NULL) OR ([DWH].landing.orders.price IS NOT NULL AND staged_rows.price IS NULL)) OR ([DWH].landing.orders.big <> staged_rows.big OR ([DWH].landing.orders.big IS NULL AND staged_rows.big IS NOT NULL) OR ([DWH].landing.orders.big IS NOT NULL AND staged_rows.big IS NULL)) OR ([DWH].landing.orders.ok <> staged_rows.ok OR ([DWH].landing.orders.ok IS NULL AND staged_rows.ok IS NOT NULL) OR ([DWH].landing.orders.ok IS NOT NULL AND staged_rows.ok IS NULL)) OR ([DWH].landing.orders.note COLLATE Latin1_General_100_BIN2 <> staged_rows.note COLLATE Latin1_General_100_BIN2 OR DATALENGTH([DWH].landing.orders.note) <> DATALENGTH(staged_rows.note) OR ([DWH].landing.orders.note IS NULL AND staged_rows.note IS NOT NULL) OR ([DWH].landing.orders.note IS NOT NULL AND staged_rows.note IS NULL)) OR ([DWH].landing.orders.day <> staged_rows.day OR ([DWH].landing.orders.day IS NULL AND staged_rows.day IS NOT NULL) OR ([DWH].landing.orders.day IS NOT NULL AND staged_rows.day IS NULL)) OR ([DWH].landing.orders.clock <> staged_rows.clock OR ([DWH].landing.orders.clock IS NULL AND staged_rows.clock IS NOT NULL) OR ([DWH].landing.orders.clock IS NOT NULL AND staged_rows.clock IS NULL)) OR ([DWH].landing.orders.at <> staged_rows.at OR ([DWH].landing.orders.at IS NULL AND staged_rows.at IS NOT NULL) OR ([DWH].landing.orders.at IS NOT NULL AND staged_rows.at IS NULL)) OR ([DWH].landing.orders.atz <> TODATETIMEOFFSET(staged_rows.atz, 0) OR DATEPART(tzoffset, [DWH].landing.orders.atz) <> DATEPART(tzoffset, TODATETIMEOFFSET(staged_rows.atz, 0)) OR ([DWH].landing.orders.atz IS NULL AND TODATETIMEOFFSET(staged_rows.atz, 0) IS NOT NULL) OR ([DWH].landing.orders.atz IS NOT NULL AND TODATETIMEOFFSET(staged_rows.atz, 0) IS NULL)) OR ([DWH].landing.orders.blob <> staged_rows.blob OR DATALENGTH([DWH].landing.orders.blob) <> DATALENGTH(staged_rows.blob) OR ([DWH].landing.orders.blob IS NULL AND staged_rows.blob IS NOT NULL) OR ([DWH].landing.orders.blob IS NOT NULL AND staged_rows.blob IS NULL)) OR ([DWH].landing.orders.js COLLATE Latin1_General_100_BIN2 <> staged_rows.js COLLATE Latin1_General_100_BIN2 OR DATALENGTH([DWH].landing.orders.js) <> DATALENGTH(staged_rows.js) OR ([DWH].landing.orders.js IS NULL AND staged_rows.js IS NOT NULL) OR ([DWH].landing.orders.js IS NOT NULL AND staged_rows.js IS NULL)) OR (CONVERT(binary(4), [DWH].landing.orders.r) <> CONVERT(binary(4), staged_rows.r) OR ([DWH].landing.orders.r IS NULL AND staged_rows.r IS NOT NULL) OR ([DWH].landing.orders.r IS NOT NULL AND staged_rows.r IS NULL)) OR (CONVERT(binary(8), [DWH].landing.orders.d) <> CONVERT(binary(8), staged_rows.d) OR ([DWH].landing.orders.d IS NULL AND staged_rows.d IS NOT NULL) OR ([DWH].landing.orders.d IS NOT NULL AND staged_rows.d IS NULL)));

@@ -88,11 +88,11 @@ WHERE [DWH_Stage].staging.dpone_stg_LOAD_rows.code LIKE :code_1;
 
 -- finalize.difference
 CREATE TABLE [#dpone_difference] (
-	pass SMALLINT NOT NULL,
-	kind SMALLINT NOT NULL,
+	__dpone__pass SMALLINT NOT NULL,
+	__dpone__kind SMALLINT NOT NULL,
 	id bigint NULL,
 	code nvarchar(10) COLLATE Latin1_General_100_BIN2 NULL,
-	n BIGINT NOT NULL
+	__dpone__n BIGINT NOT NULL
 );
 
 -- finalize.payload
@@ -100,16 +100,16 @@ SELECT COUNT_BIG(*) AS count_rows_1
 FROM [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK);
 
 -- finalize.classify
-INSERT INTO [#dpone_difference] (pass, kind, id, code, n) SELECT 1, 2, CAST(NULL AS bigint) AS id, CAST(NULL AS nvarchar(10)) COLLATE Latin1_General_100_BIN2 AS code, COUNT_BIG(*) AS count_rows_1
+INSERT INTO [#dpone_difference] (__dpone__pass, __dpone__kind, id, code, __dpone__n) SELECT 1, 2, CAST(NULL AS bigint) AS id, CAST(NULL AS nvarchar(10)) COLLATE Latin1_General_100_BIN2 AS code, COUNT_BIG(*) AS count_rows_1
 FROM [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK) LEFT OUTER JOIN [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code
 WHERE [DWH].landing.orders.id IS NULL UNION ALL SELECT 1, 0, CAST(NULL AS bigint) AS id, CAST(NULL AS nvarchar(10)) COLLATE Latin1_General_100_BIN2 AS code, COUNT_BIG(*) AS count_rows_2
 FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK)
 WHERE 1 = 1;
 
 -- finalize.summary
-SELECT [#dpone_difference].kind, sum([#dpone_difference].n) AS sum_1
+SELECT [#dpone_difference].__dpone__kind, sum([#dpone_difference].__dpone__n) AS sum_1
 FROM [#dpone_difference]
-WHERE [#dpone_difference].pass = 1 GROUP BY [#dpone_difference].kind;
+WHERE [#dpone_difference].__dpone__pass = 1 GROUP BY [#dpone_difference].__dpone__kind;
 
 -- finalize.insert
 INSERT INTO [DWH].landing.orders (id, code, u, si, i, price, big, ok, note, day, clock, at, atz, blob, js, r, d, __dpone__load_id, __dpone__loaded_at, __dpone__updated_at) SELECT staged_rows.id, staged_rows.code, CONVERT(uniqueidentifier, staged_rows.u) AS wire_1, staged_rows.si, staged_rows.i, staged_rows.price, staged_rows.big, staged_rows.ok, staged_rows.note, staged_rows.day, staged_rows.clock, staged_rows.at, TODATETIMEOFFSET(staged_rows.atz, 0) AS wire_2, staged_rows.blob, staged_rows.js, staged_rows.r, staged_rows.d, :param_1 AS anon_1, :param_2 AS anon_2, :param_2 AS anon__1
@@ -119,16 +119,16 @@ FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK)
 WHERE [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code));
 
 -- finalize.classify
-INSERT INTO [#dpone_difference] (pass, kind, id, code, n) SELECT 2, 2, CAST(NULL AS bigint) AS id, CAST(NULL AS nvarchar(10)) COLLATE Latin1_General_100_BIN2 AS code, COUNT_BIG(*) AS count_rows_1
+INSERT INTO [#dpone_difference] (__dpone__pass, __dpone__kind, id, code, __dpone__n) SELECT 2, 2, CAST(NULL AS bigint) AS id, CAST(NULL AS nvarchar(10)) COLLATE Latin1_General_100_BIN2 AS code, COUNT_BIG(*) AS count_rows_1
 FROM [DWH_Stage].staging.dpone_stg_LOAD_rows AS staged_rows WITH (TABLOCK, HOLDLOCK) LEFT OUTER JOIN [DWH].landing.orders WITH (TABLOCK, HOLDLOCK) ON [DWH].landing.orders.id = staged_rows.id AND [DWH].landing.orders.code = staged_rows.code
 WHERE [DWH].landing.orders.id IS NULL UNION ALL SELECT 2, 0, CAST(NULL AS bigint) AS id, CAST(NULL AS nvarchar(10)) COLLATE Latin1_General_100_BIN2 AS code, COUNT_BIG(*) AS count_rows_2
 FROM [DWH].landing.orders WITH (TABLOCK, HOLDLOCK)
 WHERE 1 = 1;
 
 -- finalize.summary
-SELECT [#dpone_difference].kind, sum([#dpone_difference].n) AS sum_1
+SELECT [#dpone_difference].__dpone__kind, sum([#dpone_difference].__dpone__n) AS sum_1
 FROM [#dpone_difference]
-WHERE [#dpone_difference].pass = 2 GROUP BY [#dpone_difference].kind;
+WHERE [#dpone_difference].__dpone__pass = 2 GROUP BY [#dpone_difference].__dpone__kind;
 
 -- receipt.highest
 SELECT max([Sys].governance.dpone_commit_receipt.new_revision) AS max_1

@@ -153,7 +153,7 @@ def require_actions(recorder: Recorder, mode: str) -> None:
 
 
 # ---- the linter -----------------------------------------------------------------------------------------------------------
-_BIG = r"SUM\((?!CONVERT\(decimal\(38|\[?#?dpone_difference\]?\.n\))"
+_BIG = r"SUM\((?!CONVERT\(decimal\(38|\[?#?dpone_difference\]?\.\[?__dpone__n)"
 RULES = {
     "COUNT( counts 32 bits on SQL Server: COUNT_BIG(": re.compile(r"\bCOUNT\(", re.I),
     "SUM of something that is neither decimal(38) nor bigint": re.compile(_BIG, re.I),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -92,7 +93,7 @@ def test_only_plain_built_in_types_need_no_contract(changes: dict[str, Any]) -> 
 
 def test_char_under_a_contract_is_its_canonical_text() -> None:
     made = plan("bpchar", typmod=14, text=True)
-    assert (made.mssql_type, made.max_utf16, made.cast_to_text) == ("nvarchar(max)", None, True)
+    assert (made.mssql_type, made.max_units, made.cast_to_text) == ("nvarchar(max)", None, True)
 
 
 @pytest.mark.parametrize(
@@ -183,10 +184,10 @@ def test_key_types(base: str) -> None:
 
 def test_text_keys_keep_their_declared_length() -> None:
     made = plan("varchar", key=True, typmod=24)
-    assert (made.mssql_type, made.max_utf16, made.embedded_type) == ("nvarchar(20)", 20, "text")
+    assert (made.mssql_type, made.max_units, made.embedded_type) == ("nvarchar(20)", 20, "text")
     refused("DPONE_KEY_INVALID", "text", key=True)
     refused("DPONE_KEY_INVALID", "varchar", key=True)
-    assert plan("text", key=True, override="nvarchar(30)").max_utf16 == 30
+    assert plan("text", key=True, override="nvarchar(30)").max_units == 30
 
 
 @pytest.mark.parametrize("base", ["bpchar", "bytea", "numeric", "bool", "timestamptz", "time", "float8", "json", "inet"])
@@ -206,7 +207,7 @@ def test_key_eligibility_of_the_whole_table() -> None:
 
 def test_a_nondeterministic_collation_is_no_key() -> None:
     assert "collation" in refused("DPONE_KEY_INVALID", "varchar", key=True, typmod=24, deterministic=False).message
-    assert plan("varchar", typmod=24, deterministic=False).max_utf16 == 40
+    assert plan("varchar", typmod=24, deterministic=False).max_units == 40
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,9 @@ def test_lossless_overrides(base: str, typmod: int, override: str, mssql: str, e
         ("timestamptz", -1, "datetime2(7)"),
         ("date", -1, "datetime2(7)"),
         ("uuid", -1, "nvarchar(36)"),
-        ("bytea", -1, "varbinary(100)"),
+        ("bytea", -1, "varbinary(8001)"),
+        ("bytea", -1, "varbinary"),
+        ("bytea", -1, "binary(100)"),
         ("bool", -1, "int"),
         ("int4", -1, "int; DROP TABLE x"),
     ],
@@ -361,7 +364,7 @@ LOSSLESS: dict[tuple[str, int, bool], set[str]] = {
     ("time", -1, False): {"time", "time(6)", "time(7)"},
     ("timestamp", -1, False): {"datetime2", "datetime2(6)", "datetime2(7)"},
     ("timestamptz", -1, False): {"datetimeoffset", "datetimeoffset(6)", "datetimeoffset(7)"},
-    ("bytea", -1, False): {"varbinary(max)"},
+    ("bytea", -1, False): {"varbinary(10)", "varbinary(max)"},
 }  # fmt: skip
 
 
@@ -377,9 +380,8 @@ def test_override_matrix(base: str, typmod: int, contract: bool) -> None:
             assert error.details["override"] == override
         else:
             accepted.add(override)
-            assert made.max_utf16 == (
-                int(made.mssql_type[9:-1]) if made.mssql_type.startswith("nvarchar") and "max" not in made.mssql_type else None
-            )
+            bound = re.fullmatch(r"n?var(?:char|binary)\((\d+)\)", made.mssql_type)
+            assert made.max_units == (int(bound[1]) if bound else None)
     assert accepted == LOSSLESS[base, typmod, contract]
 
 

@@ -145,6 +145,15 @@ def test_a_bounded_text_is_counted_in_utf16(
     assert os.listdir(request.work_dir) == []
 
 
+def test_bounded_bytes(source_db: SourceDb) -> None:
+    """As many bytes as the override holds, not one more."""
+    load(source_db, "bytea", "\\x00ff00")
+    assert len(rows_of(source_db.extract(source_db.request(type_overrides={"c": "varbinary(3)"})))) == 51
+    with pytest.raises(XminError) as caught:
+        source_db.extract(source_db.request(type_overrides={"c": "varbinary(2)"}))
+    assert (caught.value.code, caught.value.details["rule"]) == (CODE, "at most 2 bytes")
+
+
 @pytest.mark.parametrize("value", ["ä😀", "ab", "a\u00a0", "a\t"])
 def test_good_keys(source_db: SourceDb, value: str) -> None:
     source_db.run("CREATE TABLE t (id varchar(3) PRIMARY KEY)")
@@ -186,7 +195,7 @@ def test_empty_and_all_null_batches() -> None:
         Family.BINARY: pa.binary(),
     }
     for family, kind in kinds.items():
-        guards = Guards([plan(family, max_utf16=1)])
+        guards = Guards([plan(family, max_units=1)])
         guards.check(pa.record_batch({"c": pa.array([], kind)}))
         guards.check(pa.record_batch({"c": pa.nulls(3, kind)}))
 

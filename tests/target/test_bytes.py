@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.runtime.check import check_connections
 from tests.world import MODES, Setup, World
 
 #: (type, value before, value after): each pair is equal to somebody who does not look at the bytes.
@@ -213,6 +214,36 @@ def test_a_new_row_takes_over_a_deleted_rows_unique_value(worlds: Setup, mode: s
     receipt = world.run().receipt
     assert (receipt.counts.updated, receipt.counts.inserted + receipt.counts.reactivated) == (1, 1)
     assert world.source_rows(("id", "place")) == world.target_rows(("id", "place"))
+
+
+NAMES = ("n", "kind", "pass", "100%", "50%%", "%s", "a b", "имя", "select", ":p", "a.b", "it's", "{x}", "a]b", "staged_rows", "Mixed")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_column_may_have_any_name(worlds: Setup, name: str) -> None:
+    """Names of the product's own columns, of keywords and of every quoting, in the key and outside of it."""
+    if getattr(worlds, "babelfish", False) and name == "Mixed":
+        pytest.skip("not provable on this flavour: names are stored in lower case")
+    world = worlds(
+        f'CREATE TABLE orders ("{name}" varchar(10) PRIMARY KEY, "v {name}" integer)',
+        "INSERT INTO orders VALUES ('x', 1), ('y', 2), ('z', 3)",
+        key=(name,),
+        reconciliation=MODES["timestamp_only"],
+    )
+    report = check_connections(world.route(), endpoints=world.endpoints)
+    assert report.ok, report.findings
+    world.run()
+    world.source.run(
+        f"DELETE FROM orders WHERE \"{name}\" = 'x'",
+        f'UPDATE orders SET "v {name}" = 9 WHERE "v {name}" = 2',
+        "INSERT INTO orders VALUES ('w')",
+    )
+    receipt = world.run().receipt
+    assert (receipt.counts.deleted, receipt.counts.updated, receipt.counts.inserted) == (1, 1, 1)
+    quoted = [f'"{one}"' if world.target.kind == "embedded" else "[" + one.replace("]", "]]") + "]" for one in (name, f"v {name}")]
+    where = world.alive()
+    rows = world.target.rows(f"SELECT {', '.join(quoted)} FROM {world.target_name} WHERE {where}")
+    assert sorted(rows) == sorted(world.source.rows("SELECT * FROM orders"))
 
 
 def test_two_rows_swap_a_unique_value(worlds: Setup) -> None:
