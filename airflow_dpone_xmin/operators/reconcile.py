@@ -18,6 +18,7 @@ from airflow.sdk import BaseOperator
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.links.receipt import ReceiptLink
 from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.inline import InlineDeleteMode, authored_manifest
 from airflow_dpone_xmin.operators.selection import authority_ref, manifest_source, select
@@ -25,9 +26,11 @@ from airflow_dpone_xmin.operators.stop import approval_request, without_command
 from airflow_dpone_xmin.operators.worker import CancellableWork
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from airflow_dpone_xmin.contracts.route import Route
+    from airflow_dpone_xmin.hooks.endpoints import RouteEndpoints
     from airflow_dpone_xmin.runtime.evidence import Outcome
 
 log = logging.getLogger(__name__)
@@ -42,6 +45,9 @@ class XminReconcileOperator(BaseOperator):
     The run is identified by process, ``run_id`` and ``map_index``, never by the try number: a retry, and a cleared task too, answers from
     the receipt if an earlier attempt committed. New work needs a new DAG run. Registry and trusted keys come from the section
     ``[dpone_xmin]`` of Airflow's configuration; credentials from the Airflow connections that the registry's entries name.
+
+    Evidence beside the log and the returned summary: the event of every asset among ``outlets`` carries receipt and counts (consumers
+    deduplicate on ``receipt_id``), the link *Receipt*, metrics ``dpone_xmin.*``, and OpenLineage datasets with row counts.
 
     :param manifest: a mapping, or the path of a YAML or JSON file, relative to the DAG file's folder. Templated. Exclusive with the
         inline parameters below.
@@ -71,6 +77,7 @@ class XminReconcileOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("manifest", "table", "repair_authority_ref")
     ui_color = "#e8f1f8"
+    operator_extra_links = (ReceiptLink(),)
 
     def __init__(
         self,
@@ -113,6 +120,23 @@ class XminReconcileOperator(BaseOperator):
         self.table = table
         self.repair_authority_ref = repair_authority_ref
         self._work: CancellableWork[Outcome] | None = None
+        self._process: str | None = None
+        self._done: tuple[Route, RouteEndpoints, Outcome] | None = None
+
+    @property
+    def receipt(self) -> tuple[str, str] | None:
+        """Registry entry and id of the receipt that this attempt wrote or found."""
+        return None if self._done is None else (self._done[0].state_entry, str(self._done[2].receipt.receipt_id))
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage | None:
+        """Input, output and row counts, once the task has its receipt; None where the OpenLineage provider is not installed."""
+        from airflow_dpone_xmin.operators.lineage import operator_lineage
+
+        if self._done is None:
+            return None
+        route, found, outcome = self._done
+        source, target = found(route.source.entry, conn_id=route.source_conn_id), found(route.sink_entry, conn_id=route.sink_conn_id)
+        return operator_lineage(route, outcome.receipt.counts, source=source, target=target)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run one attempt of this DAG run."""
@@ -121,7 +145,7 @@ class XminReconcileOperator(BaseOperator):
         except XminError as error:
             raise to_airflow(self._logged(error)) from None
         except Exception as fault:  # its text may quote what a driver was given
-            raise to_airflow(unexpected(fault)) from None
+            raise to_airflow(self._logged(unexpected(fault))) from None
 
     def on_kill(self) -> None:
         """Interrupt the drivers and wait for the work to end, at most :data:`KILL_GRACE_SECONDS`; ``execute`` then raises."""
@@ -133,6 +157,7 @@ class XminReconcileOperator(BaseOperator):
 
     def _execute(self, context: Context) -> dict[str, Any]:
         from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
+        from airflow_dpone_xmin.operators.publish import publish
         from airflow_dpone_xmin.operators.summary import evidence_summary
         from airflow_dpone_xmin.runtime.reconcile import reconcile
 
@@ -140,13 +165,14 @@ class XminReconcileOperator(BaseOperator):
         route, ref = selected.route, authority_ref(self.repair_authority_ref)
         require_fenced_retries(self.retries, fenced=route.execution != "initial")
         invocation = Invocation(process=route.process, run_id=str(context["run_id"]), map_index=_map_index(context))
+        self._process = route.process
         _announce(route, invocation, ref=ref)
-        cancel = Cancellation()
+        cancel, found = Cancellation(), resolve_endpoints(route)
         call = functools.partial(
             reconcile,
             route,
             invocation,
-            endpoints=resolve_endpoints(route),
+            endpoints=found,
             repair=selected.repair(ref),
             progress=log_progress,
             cancel=cancel,
@@ -154,10 +180,16 @@ class XminReconcileOperator(BaseOperator):
         self._work = CancellableWork(call, cancel=cancel, grace=KILL_GRACE_SECONDS)
         outcome = self._work.wait()
         _conclude(outcome)
-        return evidence_summary(route, outcome)
+        self._done = (route, found, outcome)
+        summary = evidence_summary(route, outcome)
+        publish(context, self.outlets, summary, outcome)
+        return summary
 
     def _logged(self, error: XminError) -> XminError:
-        """Log what the exception's text does not hold, once."""
+        """Log what the exception's text does not hold, once, and count the attempt."""
+        from airflow_dpone_xmin.operators.publish import count_failure
+
+        count_failure(self._process, error)
         request = approval_request(error)
         if request is not None:
             log.error("%s", request)

@@ -26,12 +26,12 @@ COUNTED = frozenset({"POSTGRES_COPY_COMPLETE", "POSTGRES_KEYS_COMPLETE", "STAGE_
 
 
 def describe_progress(progress: Progress) -> str:
-    """What happened, rows, MiB, seconds and rows/s, as far as they are known."""
+    """What happened, rows, bytes, seconds and rows/s, as far as they are known."""
     parts = [LABELS.get(progress.event, progress.event.lower().replace("_", " "))]
     if progress.rows or progress.event in COUNTED:
         parts.append(f"{progress.rows:,} rows")
     if progress.bytes:
-        parts.append(f"{progress.bytes / 2**20:,.1f} MiB")
+        parts.append(f"{progress.bytes / 2**20:,.1f} MiB" if progress.bytes >= 2**20 else f"{progress.bytes / 2**10:.1f} KiB")
     if progress.seconds:
         parts.append(f"{progress.seconds:.1f} s")
     if progress.rows and progress.seconds:

@@ -1,0 +1,39 @@
+"""The link from a task to its receipt on the provider's page. Imported by DAG files: Airflow's SDK only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+PAGE = "dpone-xmin"
+"""Where the page is mounted under the API server's address."""
+
+
+def page_url(*path: str) -> str:
+    """Address of a page of ours: below ``[api] base_url``, or relative to the server's root where that is not set.
+
+    :param path: segments, not quoted.
+    """
+    base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    return "/".join([base, PAGE, *(quote(segment, safe="") for segment in path)])
+
+
+class ReceiptLink(BaseOperatorLink):
+    """The receipt that this task wrote or found: counts, checkpoint and digests, read from the state database when the link is opened."""
+
+    name = "Receipt"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Called in the worker after ``execute``; Airflow stores the answer as XCom.
+
+        :returns: ``""`` when the task ended without a receipt.
+        """
+        receipt = getattr(operator, "receipt", None)
+        return page_url("receipts", *receipt) if receipt else ""
