@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class MssqlDatabaseAuthorityHook(BaseHook):
     """Resolves and tests the connection of a target.
 
-    :param mssql_conn_id: Airflow connection. Its extra is passed to the driver: ``driver``, ``Encrypt``, ``TrustServerCertificate``,
-        ``HostNameInCertificate``, ``ServerCertificate``, ``Authentication``, ``ApplicationIntent`` … and may name the registry entry it
-        answers for (``dpone_registry_entry``). It can hold no trust.
+    :param mssql_conn_id: Airflow connection of type ``dpone_xmin_mssql``, ``mssql`` or ``odbc``. Its extra is passed to the driver:
+        ``driver``, ``Encrypt``, ``TrustServerCertificate``, ``HostNameInCertificate``, ``ServerCertificate``, ``Authentication``,
+        ``ApplicationIntent`` … and may name the registry entry it answers for (``dpone_registry_entry``). It can hold no trust.
     :param engine: ``mssql``, or ``embedded`` for a PostgreSQL that stands in for SQL Server.
     :param multi_subnet_failover: try all addresses of an availability group's listener at once; a signed registry entry or the
         connection's extra may ask for it too.
@@ -33,7 +33,7 @@ class MssqlDatabaseAuthorityHook(BaseHook):
 
     conn_name_attr = "mssql_conn_id"
     default_conn_name = "mssql_default"
-    conn_type = "mssql"
+    conn_type = "dpone_xmin_mssql"
     hook_name = "SQL Server target (dpone XMin)"
 
     def __init__(

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 class PostgresSourceAuthorityHook(BaseHook):
     """Resolves and tests the connection of a PostgreSQL source.
 
-    :param postgres_conn_id: Airflow connection of type ``postgres``, the database's name in ``schema``. Its extra may name the registry
-        entry it answers for (``dpone_registry_entry``) and libpq options such as ``sslmode``; it can hold no trust.
+    :param postgres_conn_id: Airflow connection of type ``dpone_xmin_postgres`` or ``postgres``, the database's name in ``schema``. Its
+        extra may name the registry entry it answers for (``dpone_registry_entry``) and libpq options such as ``sslmode``; it can hold
+        no trust.
     :param logger_name: as in Airflow's ``BaseHook``.
     """
 
     conn_name_attr = "postgres_conn_id"
     default_conn_name = "postgres_default"
-    conn_type = "postgres"
+    conn_type = "dpone_xmin_postgres"
     hook_name = "PostgreSQL source (dpone XMin)"
 
     def __init__(self, postgres_conn_id: str = default_conn_name, *, logger_name: str | None = None) -> None:

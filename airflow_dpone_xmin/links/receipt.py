@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
@@ -16,13 +16,21 @@ PAGE = "dpone-xmin"
 """Where the page is mounted under the API server's address."""
 
 
+def page_path() -> str:
+    """Path of the page on the API server: the proxy's prefix in ``[api] base_url``, then :data:`PAGE`."""
+    return f"{urlsplit(_base_url()).path}/{PAGE}"
+
+
 def page_url(*path: str) -> str:
-    """Address of a page of ours: below ``[api] base_url``, or relative to the server's root where that is not set.
+    """Address below the page: absolute where ``[api] base_url`` is set, else relative to the server's root.
 
     :param path: segments, not quoted.
     """
-    base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
-    return "/".join([base, PAGE, *(quote(segment, safe="") for segment in path)])
+    return "/".join([_base_url(), PAGE, *(quote(segment, safe="") for segment in path)])
+
+
+def _base_url() -> str:
+    return (conf.get("api", "base_url", fallback="") or "").rstrip("/")
 
 
 class ReceiptLink(BaseOperatorLink):

@@ -138,7 +138,7 @@ class Ledger:
         """The receipt of an invocation, marked as replayed."""
         table = self._catalog.receipt
         row = self._session.first("receipt.find", locked(table, table.c.invocation_digest == invocation))
-        return None if row is None else _receipt(row._mapping)
+        return None if row is None else receipt_of(row._mapping)
 
     def last_receipts(self, state_key: bytes, *, limit: int) -> list[Receipt]:
         """The newest receipts of a state key, newest first."""
@@ -146,7 +146,7 @@ class Ledger:
         rows = self._session.rows(
             "receipt.list", select(table).where(table.c.state_key == state_key).order_by(table.c.new_revision.desc()).limit(limit)
         )
-        return [_receipt(row._mapping) for row in rows]
+        return [receipt_of(row._mapping) for row in rows]
 
     def highest_revision(self, state_key: bytes) -> int:
         """The highest revision that a state key ever committed, 0 for none: receipts outlive a superseded or lost checkpoint."""
@@ -367,7 +367,9 @@ def locked(table: Table, condition: Any) -> Select[Any]:
     return select(table).where(condition).with_hint(table, LOCKED_READ, "mssql")
 
 
-def _receipt(m: Any) -> Receipt:
+def receipt_of(m: Any) -> Receipt:
+    """A row of the receipt table, marked as replayed: whoever reads it did not write it."""
+
     def maybe(name: str) -> bytes | None:
         return None if m[name] is None else bytes(m[name])
 

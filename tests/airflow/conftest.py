@@ -13,6 +13,8 @@ if "AIRFLOW_HOME" not in os.environ:
 else:
     _OURS = None
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+# Every test process has a metadata database of its own.
+os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{tempfile.mkdtemp(prefix='dpone-test-metadata-')}/airflow.db"
 
 import json
 from collections.abc import Callable, Iterator
@@ -39,6 +41,7 @@ COLUMNS = ("id", "code", "qty")
 def airflow_home() -> Iterator[None]:
     """Remove the home that was made for these tests."""
     yield
+    shutil.rmtree(Path(os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].removeprefix("sqlite:///")).parent, ignore_errors=True)
     if _OURS is not None:
         shutil.rmtree(_OURS, ignore_errors=True)
 
@@ -84,5 +87,37 @@ def operator(deployment: World) -> Operator:
 
     def make(**parameters: Any) -> Any:
         return XminReconcileOperator(task_id="orders", **{"manifest": deployment.manifest(), **parameters})
+
+    return make
+
+
+# ---- Airflow's API server ---------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    """Airflow's whole API server application, with the plugin where Airflow mounts it."""
+    os.environ["AIRFLOW__CORE__AUTH_MANAGER"] = "tests.airflow.guard.Guard"
+    from airflow.api_fastapi.app import create_app as create_airflow
+    from airflow.utils.db import initdb
+
+    initdb()
+    yield create_airflow("core")
+    del os.environ["AIRFLOW__CORE__AUTH_MANAGER"]
+
+
+Client = Callable[[str | None], Any]
+
+
+@pytest.fixture
+def as_role(server: Any) -> Client:
+    """A browser that is logged in with a role; None for nobody."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from starlette.testclient import TestClient
+
+    def make(role: str | None) -> Any:
+        client = TestClient(server, follow_redirects=False)
+        if role is not None:
+            client.cookies.set("_token", get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="someone", role=role)))
+        return client
 
     return make

@@ -1,0 +1,1 @@
+"""The page inside Airflow's UI."""
