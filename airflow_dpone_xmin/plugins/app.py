@@ -22,11 +22,12 @@ from fastapi.responses import FileResponse, HTMLResponse
 from jinja2 import Environment, FileSystemLoader
 
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.state import Receipt
 from airflow_dpone_xmin.hooks.registry import deployment_registry, deployment_settings
 from airflow_dpone_xmin.registry.load import VerifiedRegistry
 from airflow_dpone_xmin.runtime.endpoints import EnvironmentEndpoints
 from airflow_dpone_xmin.runtime.evidence import receipt_document
-from airflow_dpone_xmin.runtime.overview import CAMPAIGNS, STOPS, TREND, CatalogView, Entry, read_catalogs, read_receipt
+from airflow_dpone_xmin.runtime.overview import CAMPAIGNS, STOPS, TREND, CatalogView, Entry, Survey, read_catalogs, read_receipt, survey
 
 HERE = Path(__file__).parent
 STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
@@ -99,43 +100,64 @@ class Answer:
     error: XminError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one registry entry can see: its survey, or the error instead."""
+
+    name: str
+    entry: Entry | None = None
+    seen: Survey = Survey([], {})  # noqa: RUF009  (never changed)
+    error: XminError | None = None
+
+
 def _answers() -> tuple[VerifiedRegistry, list[Answer]]:
     """Every target and state entry of the registry; entries that pin the same catalog answer for it once."""
     registry = deployment_registry(deployment_settings())
-    answers, seen = [], set()
-    for entry in _entries(registry):
-        try:
-            catalogs = read_catalogs(_logged_in(entry, registry))
-        except XminError as error:
-            answers.append(Answer(entry, [], error))
+    looks = _looks(registry)
+    answers, known = [], set()
+    for look in looks:
+        if look.entry is None:
+            answers.append(Answer(look.name, [], look.error))
             continue
-        facts = registry.document.connections[entry].connection.database_authorities or {}
-        new = []
-        for catalog in catalogs:
-            key = (tuple(str(pins) for pins in facts[catalog.database].pin_sets), catalog.schema)
-            if key not in seen:
-                seen.add(key)
-                new.append(catalog)
-        answers.append(Answer(entry, new))
+        facts = look.entry.facts.connection.database_authorities or {}
+        pins = {place: (tuple(map(str, facts[place[0]].pin_sets)), place[1]) for place in look.seen.places}
+        new = [place for place in look.seen.places if pins[place] not in known]
+        known |= set(pins.values())
+        try:
+            answers.append(Answer(look.name, read_catalogs(look.entry, Survey(new, _names(looks)))))
+        except XminError as error:
+            answers.append(Answer(look.name, [], error))
     return registry, answers
 
 
-def _receipt(entry: str, receipt_id: UUID) -> Any:
-    registry = deployment_registry(deployment_settings())
-    if entry not in _entries(registry):
+def _receipt(name: str, receipt_id: UUID) -> tuple[Receipt, str | None]:
+    looks = _looks(deployment_registry(deployment_settings()))
+    look = next((look for look in looks if look.name == name), None)
+    if look is None:
         raise XminError("evidence.not_found", "The registry has no such target or state entry.")
-    return read_receipt(_logged_in(entry, registry), receipt_id)
+    if look.entry is None:
+        assert look.error is not None
+        raise look.error
+    receipt = read_receipt(look.entry, look.seen, receipt_id)
+    return receipt, _names(looks).get(receipt.target_identity)
 
 
-def _entries(registry: VerifiedRegistry) -> list[str]:
-    return [name for name, facts in registry.document.connections.items() if facts.type != "postgres"]
+def _looks(registry: VerifiedRegistry) -> list[Look]:
+    """One look for every entry that may hold targets or state."""
+    looks = []
+    for name, facts in registry.document.connections.items():
+        if facts.type != "postgres":
+            try:
+                endpoint = EnvironmentEndpoints()(name, conn_id=facts.airflow_conn_id or name)
+                entry = Entry(registry.document.environment, name, facts, endpoint)
+                looks.append(Look(name, entry, survey(entry)))
+            except XminError as error:
+                looks.append(Look(name, error=error))
+    return looks
 
 
-def _logged_in(name: str, registry: VerifiedRegistry) -> Entry:
-    """:raises XminError: ``DPONE_CONNECTION_UNRESOLVED``."""
-    facts = registry.document.connections[name]
-    endpoint = EnvironmentEndpoints()(name, conn_id=facts.airflow_conn_id or name)
-    return Entry(environment=registry.document.environment, name=name, facts=facts, endpoint=endpoint)
+def _names(looks: list[Look]) -> dict[bytes, str]:
+    return {identity: name for look in looks for identity, name in look.seen.names.items()}
 
 
 # ---- presentation -----------------------------------------------------------------------------------------------------------

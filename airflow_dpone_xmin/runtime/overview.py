@@ -134,37 +134,23 @@ class Entry:
         return list(self.facts.connection.database_authorities or {})
 
 
-def read_catalogs(entry: Entry) -> list[CatalogView]:
-    """All state catalogs of the databases that an entry pins.
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Where an entry's catalogs are, and what the targets are called whose identity rows it can see.
+
+    :param places: (database, schema).
+    :param names: target identity → ``database.schema.table``. Those of all entries together: state may have an entry of its own.
+    """
+
+    places: list[tuple[str, str]]
+    names: dict[bytes, str]
+
+
+def survey(entry: Entry) -> Survey:
+    """Look into every database that an entry pins.
 
     :raises XminError: connection codes, ``mssql_transaction.state_database_*`` for a database that is not the signed one.
     """
-    places, names = _survey(entry)
-    views = []
-    for database, schema in places:
-        with _looking(entry, database, schema) as (session, catalog):
-            views.append(_Reader(session, catalog, names).view(database, schema))
-    return views
-
-
-def read_receipt(entry: Entry, receipt_id: UUID) -> tuple[Receipt, str | None]:
-    """One receipt and the name of its target, in whichever catalog of the entry it is.
-
-    :raises XminError: ``evidence.not_found``; as :func:`read_catalogs`.
-    """
-    places, names = _survey(entry)
-    for database, schema in places:
-        with _looking(entry, database, schema) as (session, catalog):
-            table = catalog.receipt
-            row = session.first("overview.receipt", select(table).where(table.c.receipt_id == receipt_id))
-            if row is not None:
-                receipt = receipt_of(row._mapping)
-                return receipt, names.get(receipt.target_identity)
-    raise XminError("evidence.not_found", f"No catalog of registry entry {entry.name!r} holds this receipt.")
-
-
-def _survey(entry: Entry) -> tuple[list[tuple[str, str]], dict[bytes, str]]:
-    """Where catalogs are, and what the targets are called."""
     places: list[tuple[str, str]] = []
     names: dict[bytes, str] = {}
     for database in entry.databases:
@@ -174,7 +160,33 @@ def _survey(entry: Entry) -> tuple[list[tuple[str, str]], dict[bytes, str]]:
             places += sorted((database, schema) for schema, table in found if table == catalog.source_state.name)
             if any(table == catalog.identity.name for _, table in found):
                 names |= _target_names(session, catalog, environment=entry.environment, database=database)
-    return places, names
+    return Survey(places, names)
+
+
+def read_catalogs(entry: Entry, seen: Survey) -> list[CatalogView]:
+    """All state catalogs of an entry.
+
+    :raises XminError: as :func:`survey`.
+    """
+    views = []
+    for database, schema in seen.places:
+        with _looking(entry, database, schema) as (session, catalog):
+            views.append(_Reader(session, catalog, seen.names).view(database, schema))
+    return views
+
+
+def read_receipt(entry: Entry, seen: Survey, receipt_id: UUID) -> Receipt:
+    """One receipt, in whichever catalog of the entry it is.
+
+    :raises XminError: ``evidence.not_found``; as :func:`survey`.
+    """
+    for database, schema in seen.places:
+        with _looking(entry, database, schema) as (session, catalog):
+            table = catalog.receipt
+            row = session.first("overview.receipt", select(table).where(table.c.receipt_id == receipt_id))
+            if row is not None:
+                return receipt_of(row._mapping)
+    raise XminError("evidence.not_found", f"No catalog of registry entry {entry.name!r} holds this receipt.")
 
 
 def _target_names(session: Session, catalog: Catalog, *, environment: str, database: str) -> dict[bytes, str]:

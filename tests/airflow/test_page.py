@@ -18,7 +18,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.plugins.app import create_app, require_access
 from airflow_dpone_xmin.plugins.xmin import XminPlugin
-from airflow_dpone_xmin.runtime.overview import Entry, read_catalogs, read_receipt
+from airflow_dpone_xmin.runtime.overview import CatalogView, Entry, Survey, read_catalogs, read_receipt, survey
 from airflow_dpone_xmin.target.catalog import build_catalog
 from tests.airflow.conftest import Client, Operator, context
 from tests.world import Setup, World
@@ -147,7 +147,8 @@ def fill_campaign(world: World) -> None:
     now, key = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None), b"c" * 32
     campaign = {
         "campaign_key": key, "process": "orders_process", "handoff_id": "orders-1", "environment": "test", "target_identity": b"t" * 32,
-        "state_key": b"s" * 32, "plan_digest": b"p" * 32, "projection_fingerprint": b"f" * 32, "anchor_xmin": 1, "anchor_visible_horizon": 1,
+        "state_key": b"s" * 32, "plan_digest": b"p" * 32, "projection_fingerprint": b"f" * 32,
+        "anchor_xmin": 1, "anchor_visible_horizon": 1,
         "anchor_snapshot": "1:1:", "publication": "shadow_swap", "status": "open", "chunk_count": 3,
         "created_at_utc": now, "updated_at_utc": now,
     }  # fmt: skip
@@ -184,12 +185,12 @@ def test_a_missing_registry_a_missing_connection_and_an_absent_server_are_said(
 def test_a_database_that_is_not_the_signed_one_is_not_read(worlds: Setup) -> None:
     world = worlds("CREATE TABLE orders (id bigint PRIMARY KEY)")
     entry = entry_of(world)
-    assert [(view.schema, view.routes) for view in read_catalogs(entry)] == [(world.target.layout("orders").state.schema, [])]
+    assert [(view.schema, view.routes) for view in catalogs(entry)] == [(world.target.layout("orders").state.schema, [])]
     facts = entry.facts.model_dump(by_alias=True, exclude_none=True)
     for pins in facts["connection"]["database_authorities"].values():
         pins["database_guid"] = uuid.uuid4()
     other = Entry(entry.environment, entry.name, type(entry.facts).model_validate(facts), entry.endpoint)
-    for look in (lambda: read_catalogs(other), lambda: read_receipt(other, uuid.uuid4())):
+    for look in (lambda: survey(other), lambda: read_catalogs(other, Survey([(next(iter(other.databases)), "dbo")], {}))):
         with pytest.raises(XminError, match=r"mssql_transaction\.state_database_authority_mismatch"):
             look()
 
@@ -198,12 +199,17 @@ def test_the_catalogs_are_read_on_every_engine(worlds: Setup) -> None:
     world = worlds("CREATE TABLE orders (id bigint PRIMARY KEY)", "INSERT INTO orders SELECT generate_series(1, 5)")
     outcome = world.run("run-1")
     entry = entry_of(world)
-    (view,) = [view for view in read_catalogs(entry) if view.routes and view.routes[0].process == world.process]
+    (view,) = [view for view in catalogs(entry) if view.routes and view.routes[0].process == world.process]
     (route,) = view.routes
     assert (route.revision, route.receipts[0].receipt_id) == (1, outcome.receipt.receipt_id)
     assert route.target is not None and route.target.endswith(".orders")
-    found, _ = read_receipt(entry, outcome.receipt.receipt_id)
+    found = read_receipt(entry, survey(entry), outcome.receipt.receipt_id)
     assert found.counts == outcome.receipt.counts
+
+
+def catalogs(entry: Entry) -> list[CatalogView]:
+    """What the page reads of one entry."""
+    return read_catalogs(entry, survey(entry))
 
 
 def entry_of(world: World) -> Entry:
