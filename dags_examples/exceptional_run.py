@@ -21,6 +21,7 @@ ROUTE = {
     "source_conn": "oltp",
     "source_table": "public.orders",
     "target_conn": "dwh",
+    "state_conn": "dwh_state",
     "target_table": "landing.orders",
     "unique_key": "id",
     "delete_mode": "timestamp_only",

@@ -1,15 +1,15 @@
 """One PostgreSQL table kept equal in SQL Server, every 15 minutes, deletes included.
 
-`oltp` and `dwh` are entries of the signed registry ([dpone_xmin] registry in Airflow's configuration) and, unless the registry says
-otherwise, the ids of the Airflow connections that hold the credentials. `dpone-xmin check` predicts whether a run would be refused;
-`dpone-xmin ddl render` prints what the target's owner installs first.
+`oltp`, `dwh` and `dwh_state` are entries of the signed registry ([dpone_xmin] registry in Airflow's configuration) and, unless the
+registry says otherwise, the ids of the Airflow connections that hold the credentials. `dpone-xmin check` predicts whether a run would be
+refused; `dpone-xmin ddl render` prints what the target's owner installs first.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 
@@ -27,11 +27,13 @@ with DAG(
         source_conn="oltp",
         source_table="public.orders",
         target_conn="dwh",
+        state_conn="dwh_state",  # database and schema of the state catalog, signed like the others
         target_table="landing.orders",
         unique_key="id",
         delete_mode="timestamp_only",  # None never deletes
         max_delete_ratio=0.05,  # more than this share of the rows gone at once: the task fails, and a human looks
         max_delete_rows=100_000,
+        outlets=[Asset("landing.orders")],  # its event carries receipt and counts: consumers deduplicate on receipt_id
         retries=3,  # safe: a retry of a run that committed answers from its receipt
         retry_delay=timedelta(minutes=1),
     )

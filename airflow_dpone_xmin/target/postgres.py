@@ -235,11 +235,13 @@ class PostgresEngine:
     def bulk_load(self, stage: Stage, reader: pa.RecordBatchReader, *, place: SessionFacts, cancel: Cancellation) -> int:
         """COPY from Arrow over a connection of its own, kept for the next load: connecting reads the whole type catalog."""
         from adbc_driver_postgresql import dbapi
+        from psycopg.conninfo import make_conninfo
 
-        uri = self.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        # As a URL a blank in a password would become a plus sign, which libpq takes for one.
+        parts = {**self.url.query, **self.url.translate_connect_args(username="user", database="dbname")}
         try:
             with observe("stage.load"):
-                connection, self._loader = self._loader or dbapi.connect(uri), None
+                connection, self._loader = self._loader or dbapi.connect(make_conninfo(**parts)), None
                 try:
                     with connection.cursor() as cursor:
                         unregister = cancel.on_cancel(cursor.adbc_cancel)

@@ -93,13 +93,19 @@ def operator(deployment: World) -> Operator:
 
 # ---- Airflow's API server ---------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="session")
-def server() -> Iterator[Any]:
-    """Airflow's whole API server application, with the plugin where Airflow mounts it."""
-    os.environ["AIRFLOW__CORE__AUTH_MANAGER"] = "tests.airflow.guard.Guard"
-    from airflow.api_fastapi.app import create_app as create_airflow
+def metadata() -> None:
+    """This process's metadata database."""
     from airflow.utils.db import initdb
 
     initdb()
+
+
+@pytest.fixture(scope="session")
+def server(metadata: None) -> Iterator[Any]:
+    """Airflow's whole API server application, with the plugin where Airflow mounts it."""
+    os.environ["AIRFLOW__CORE__AUTH_MANAGER"] = "tests.airflow.guard.Guard"
+    from airflow.api_fastapi.app import create_app as create_airflow
+
     yield create_airflow("core")
     del os.environ["AIRFLOW__CORE__AUTH_MANAGER"]
 
