@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-READY_SECONDS, STATE_SECONDS = 240.0, 180.0
+import psutil
+
+READY_SECONDS, STATE_SECONDS = 400.0, 600.0
 """Generous: they only bound how long a broken installation is waited for."""
 
 
@@ -52,13 +54,13 @@ class LiveAirflow:
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.address}/execution/",
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__PARALLELISM": "3",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in self.USERS.items()),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata,
-            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
-            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
-            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "4",
             **variables,
         }
         self._tokens: dict[str, str] = {}
@@ -84,13 +86,14 @@ class LiveAirflow:
         self.until(lambda: {dag["dag_id"] for dag in self.get("/api/v2/dags")["dags"]} >= set(dags), f"{dags} are parsed")
 
     def close(self) -> None:
-        """End every process of the group; what was stopped is killed as well."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, number)
-                self._process.wait(20)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
+        """End every process, tasks in sessions of their own and stopped ones too."""
+        everybody = [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)]
+        self._process.terminate()
+        _, alive = psutil.wait_procs(everybody, timeout=20)
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
         self._log.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -178,7 +181,7 @@ class LiveAirflow:
                 pass
             assert self._process.poll() is None, "airflow standalone has ended:\n" + self.tail()
             assert time.monotonic() < deadline, f"not in time: {what}\n{self.tail()}"
-            time.sleep(0.5)
+            time.sleep(1)
 
     def tail(self) -> str:
         """The end of what the components printed."""

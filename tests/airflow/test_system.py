@@ -1,4 +1,7 @@
-"""The whole product in a live Airflow: real scheduler, LocalExecutor, triggerer, API server, supervisor and task processes."""
+"""The whole product in a live Airflow: real scheduler, LocalExecutor, triggerer, API server, supervisor and task processes.
+
+Nightly: two cores need minutes for it. `test_supervisor.py` holds the sample of it that every change runs.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ import pytest
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from tests.airflow.compose import Compose, example
 from tests.airflow.live import LiveAirflow
+from tests.airflow.victims import VICTIMS
 
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 EXAMPLES = ("scheduled_incremental", "exceptional_run", "many_tables")
-VICTIMS = ("sigterm_in_extraction", "sigterm_in_bulk_load", "sigterm_in_transaction", "sigkill_in_transaction")
 KEYS = {"orders": "id", "customers": "id", "products": "id", "order_lines": "order_id, line_no"}
 
 
@@ -59,7 +63,6 @@ def same(compose: Compose, table: str) -> bool:
     return bool(source == compose.target_rows(f"SELECT {key} FROM landing.{table} WHERE __dpone__deleted_at IS NULL ORDER BY {key}"))
 
 
-@pytest.mark.timeout(600)
 def test_runs_survive_signals_deferral_and_clearing_and_the_page_shows_them(live: LiveAirflow, compose: Compose) -> None:
     for name in VICTIMS:
         live.trigger(name, "first")
@@ -129,8 +132,6 @@ def task_process(live: LiveAirflow, pid: int) -> int:
     return int(fields[1])
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
 def test_a_task_marked_failed_stops_and_leaves_nothing(live: LiveAirflow, compose: Compose) -> None:
     name = "sigterm_in_extraction"
     (live.home / "marks" / name).touch()
@@ -146,8 +147,6 @@ def test_a_task_marked_failed_stops_and_leaves_nothing(live: LiveAirflow, compos
     assert compose.target_rows("SELECT count(*) FROM dpone.dpone_commit_receipt") == before
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
 def test_an_attempt_without_a_heartbeat_and_its_retry_commit_once(live: LiveAirflow, compose: Compose) -> None:
     name = "sigterm_in_extraction"
     (live.home / "marks" / name).touch()
