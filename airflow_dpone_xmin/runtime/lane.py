@@ -78,7 +78,8 @@ def run_lane(
     def attempt() -> None:
         try:
             with _lane(route, run_id, lane, endpoints=endpoints, result=result, progress=progress, cancel=cancel) as worker:
-                worker.work()
+                if worker is not None:
+                    worker.work()
         except XminError as error:
             result.failures += 1
             if error.retryable and error.code != "run.cancelled":
@@ -103,11 +104,15 @@ def _pause(cancel: Cancellation, seconds: float) -> None:
 @contextmanager
 def _lane(
     route: Route, run_id: str, lane: int, *, endpoints: EndpointResolver, result: LaneResult, progress: Listener, cancel: Cancellation
-) -> Iterator[_Lane]:
-    """All connections of one attempt of a lane."""
+) -> Iterator[_Lane | None]:
+    """All connections of one attempt of a lane; None when the campaign is published already."""
     load_id, base = UUID(int=uuid7().int), work_base(route)
     with ExitStack() as stack:
         target = stack.enter_context(campaign_target(route, endpoints=endpoints, cancel=cancel))
+        found = target.find()
+        if found is not None and found.state is CampaignState.PUBLISHED:
+            yield None  # a lane that is tried again after the others finished has nothing to do
+            return
         campaign = target.require_open()
         sweep_directories(base, keep=load_id)
         directory = stack.enter_context(AttemptDirectory(base, load_id))
