@@ -1,7 +1,8 @@
-"""``state show`` and ``evidence show``: where a route stands, and what proves it. Imports typer; everything else lazily."""
+"""``state show`` and ``evidence show|export``: where a route stands, and what proves it. Imports typer; everything else lazily."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -69,3 +70,28 @@ def evidence_show(
         print_table(console, ("revision", "run", "kind", *names, "detected (UTC)"), rows)
 
     context.output.result({"receipts": receipts}, human)
+
+
+@evidence_app.command("export")
+@command
+def evidence_export(
+    context: CliContext,
+    manifest: ManifestArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write; it must be new or empty.")],
+    table: TableOption = None,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="Only this run; by default every commit of the route.")] = None,
+    map_index: Annotated[int, typer.Option("--map-index", min=-1, help="Index of a mapped task of a scheduler.")] = -1,
+) -> None:
+    """Write receipts, attempts, approvals and campaign with an index of SHA-256 checksums; an incomplete set is refused."""
+    from airflow_dpone_xmin.cli.output import print_facts
+    from airflow_dpone_xmin.runtime.bundle import export_bundle
+
+    route = load_route(context, manifest, table)
+    index = export_bundle(route, endpoints=context.endpoints, output=output, run_id=run_id, map_index=map_index)
+    facts = {name: value for name, value in index.items() if name not in ("files", "source", "v")} | {"files": len(index["files"])}
+
+    def human(console: Console) -> None:
+        print_facts(console, facts, title=str(output))
+        context.output.note(f"Verify with: cd {output} && sha256sum --check --strict SHA256SUMS")
+
+    context.output.result(index, human)

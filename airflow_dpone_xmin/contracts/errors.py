@@ -365,6 +365,10 @@ CODES: dict[str, ErrorSpec] = {
     "run.unexpected": ErrorSpec("An unexpected fault.", "Nothing was committed unless a receipt says so; report it."),
     "evidence.not_found": ErrorSpec("There is no receipt or state for this.", "Check process, run id and state connection."),
     "evidence.already_committed": ErrorSpec("The invocation has a receipt already.", "Use another run id for a dry run."),
+    "evidence.incomplete": ErrorSpec(
+        "Something that proves these commits is missing or contradicts its receipt.",
+        "Nothing was written. Restore what the details name, or export single runs with --run-id.",
+    ),
     "demo.parity_failed": ErrorSpec("Source and target differ.", "This is a defect: report it with the printed table."),
 }
 

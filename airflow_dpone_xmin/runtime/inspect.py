@@ -14,11 +14,11 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import invocation_digest
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
-from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, read_position, resolve_identity
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import receipt_document
-from airflow_dpone_xmin.target.authority import verify_databases
+from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.ledger import Ledger
@@ -59,23 +59,34 @@ def receipt_documents(
     :raises XminError: ``evidence.not_found``.
     """
     with opened(route, endpoints) as (ledger, identity):
-        if run_id is None:
-            found = ledger.last_receipts(identity.state_key, limit=limit)
-        else:
-            digest = invocation_digest(Invocation(process=route.process, run_id=run_id, map_index=map_index))
-            one = ledger.find_receipt(digest)
-            found = [] if one is None else [one]
-            stopped = None if one else ledger.last_audit(digest)
-            if stopped is not None:
-                raise XminError(
-                    "evidence.not_found",
-                    f"This run has no receipt: it ended as {stopped['outcome']} with {stopped['error_code']}.",
-                    hint="See the details for what stopped it.",
-                    details={"run_id": run_id, "evidence": json.loads(stopped["evidence"])},
-                )
+        return [receipt_document(receipt) for receipt in find_receipts(ledger, identity, route, run_id=run_id, map_index=map_index, limit=limit)]
+
+
+def find_receipts(
+    ledger: Ledger, identity: RouteIdentity, route: Route, *, run_id: str | None, map_index: int = -1, limit: int | None
+) -> list[Receipt]:
+    """Receipts of a route, newest first, or the one of a run.
+
+    :param limit: how many; None for all.
+    :raises XminError: ``evidence.not_found``.
+    """
+    if run_id is None:
+        found = ledger.last_receipts(identity.state_key, limit=limit)
+    else:
+        digest = invocation_digest(Invocation(process=route.process, run_id=run_id, map_index=map_index))
+        one = ledger.find_receipt(digest)
+        found = [] if one is None else [one]
+        stopped = None if one else ledger.last_audit(digest)
+        if stopped is not None:
+            raise XminError(
+                "evidence.not_found",
+                f"This run has no receipt: it ended as {stopped['outcome']} with {stopped['error_code']}.",
+                hint="See the details for what stopped it.",
+                details={"run_id": run_id, "evidence": json.loads(stopped["evidence"])},
+            )
     if not found:
         raise XminError("evidence.not_found", "No receipt exists for this route and run.", details={"process": route.process})
-    return [receipt_document(receipt) for receipt in found]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ class View:
 
     engine: Engine
     session: Session
+    authority: VerifiedDatabases
     ledger: Ledger
     identity: RouteIdentity
 
@@ -102,11 +114,11 @@ def looking(
         contextlib.closing(engine_of(route, endpoints, owner=owner)) as engine,
         contextlib.closing(engine.connect("target", cancel=Cancellation(), statement_timeout=statement_timeout)) as session,
     ):
-        catalog = build_catalog(route.layout.names)
-        ledger = Ledger(session, catalog, verify_databases(engine, session, route))
+        catalog, authority = build_catalog(route.layout.names), verify_databases(engine, session, route)
+        ledger = Ledger(session, catalog, authority)
         require_schemas(engine, session)
         ledger.require_serial(environment=route.environment, serial=route.registry_serial)
-        yield View(engine, session, ledger, resolve_identity(engine, session, catalog, route))
+        yield View(engine, session, authority, ledger, resolve_identity(engine, session, catalog, route))
 
 
 @contextmanager

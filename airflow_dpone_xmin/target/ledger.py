@@ -140,8 +140,8 @@ class Ledger:
         row = self._session.first("receipt.find", locked(table, table.c.invocation_digest == invocation))
         return None if row is None else receipt_of(row._mapping)
 
-    def last_receipts(self, state_key: bytes, *, limit: int) -> list[Receipt]:
-        """The newest receipts of a state key, newest first."""
+    def last_receipts(self, state_key: bytes, *, limit: int | None) -> list[Receipt]:
+        """The newest receipts of a state key, newest first; all of them without a limit."""
         table = self._catalog.receipt
         rows = self._session.rows(
             "receipt.list", select(table).where(table.c.state_key == state_key).order_by(table.c.new_revision.desc()).limit(limit)
@@ -331,6 +331,14 @@ class Ledger:
         query = select(table).where(table.c.invocation_digest == invocation).order_by(table.c.recorded_at_utc.desc()).limit(1)
         row = self._session.first("audit.find", query)
         return None if row is None else dict(row._mapping)
+
+    def audits(self, state_key: bytes, *, invocation: bytes | None) -> list[Mapping[str, Any]]:
+        """All audit rows of a state key, or of one invocation of it, oldest first."""
+        table = self._catalog.audit
+        mine = table.c.state_key == state_key
+        query = select(table).where(mine if invocation is None else and_(mine, table.c.invocation_digest == invocation))
+        rows = self._session.rows("audit.list", query.order_by(table.c.recorded_at_utc, table.c.audit_id))
+        return [dict(row._mapping) for row in rows]
 
     def write_audit(self, values: Mapping[str, Any]) -> None:
         """Append one audit row."""
