@@ -8,7 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test nightly lint types clean
+.PHONY: demo test nightly lint types docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpone-xmin demo
@@ -29,6 +29,10 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
+# broken links and anchors fail the build; `make docs` writes build/site
+docs: $(VENV)/.docs
+	$(BIN)/zensical build --strict
+
 $(BIN)/uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 …" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "On Debian: apt-get install python3-venv" >&2; exit 1; }
@@ -43,5 +47,9 @@ $(VENV)/.test: pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[test]'
 	@touch $@ $(VENV)/.demo
 
+$(VENV)/.docs: pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -31,8 +32,8 @@ Every PostgreSQL type is decided in one table, `policy/types.py`; `dpone-xmin ty
 
 `(p,s)` and `n` are the declared precision, scale and length. Non-key text is sized `2n`, because a character may take two UTF-16 units.
 A key has at most 900 bytes on SQL Server and binary collation. A type whose text follows names in other catalogs makes every payload
-full, because a renamed object changes the text and not the row. How a changed column reaches the target: [schema evolution](
-schema-evolution.md).
+full, because a renamed object changes the text and not the row. How a changed column reaches the target:
+[schema evolution](schema-evolution.md).
 
 The round trip of every type, edge values and generated ones, is a test (`tests/runtime/test_types_roundtrip.py`); it writes
 `test_artifacts/type-matrix.json`, which says for every type on which engine it was proven, and `not_run` where none did. Decided, but
@@ -67,9 +68,18 @@ that its retries may mend; all others need somebody to act, and fail the task at
 """
 
 
+def runbook() -> dict[str, list[str]]:
+    """Anchor → codes of every procedure of the runbook."""
+    text = (HERE / "runbook.md").read_text(encoding="utf-8")
+    return {anchor: re.findall("`(.+?)`", codes) for anchor, codes in re.findall(r"^## .*\{#(.+)\}\n\nCodes: ((?:.+\n)+)", text, re.M)}
+
+
 def errors_page() -> str:
     """``reference/errors.md``."""
-    rows = [[f"`{code}`", spec.meaning, spec.hint, "yes" if spec.retryable else ""] for code, spec in CODES.items()]
+    procedures = {code: f" [Runbook](../runbook.md#{anchor})." for anchor, codes in runbook().items() for code in codes}
+    rows = [
+        [f"`{code}`", spec.meaning, spec.hint + procedures.get(code, ""), "yes" if spec.retryable else ""] for code, spec in CODES.items()
+    ]
     return _NOTICE + _ERRORS + _markdown(("code", "meaning", "what to do", "retryable"), rows)
 
 

@@ -59,7 +59,9 @@ def receipt_documents(
     :raises XminError: ``evidence.not_found``.
     """
     with opened(route, endpoints) as (ledger, identity):
-        return [receipt_document(receipt) for receipt in find_receipts(ledger, identity, route, run_id=run_id, map_index=map_index, limit=limit)]
+        return [
+            receipt_document(receipt) for receipt in find_receipts(ledger, identity, route, run_id=run_id, map_index=map_index, limit=limit)
+        ]
 
 
 def find_receipts(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+from airflow_dpone_xmin.contracts.errors import CODES
+
+ROOT = Path(__file__).parents[2]
+DOCS, README = ROOT / "docs", ROOT / "README.md"
 
 
 def _generator() -> ModuleType:
@@ -22,3 +26,23 @@ def _generator() -> ModuleType:
 @pytest.mark.parametrize("page", _generator().PAGES)
 def test_page_is_current(page: str) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == _generator().PAGES[page]()
+
+
+def test_the_runbook_names_codes_that_exist() -> None:
+    """Every procedure lists its codes, each code has one procedure, and the errors page links to it."""
+    procedures = _generator().runbook()
+    assert len(procedures) == (DOCS / "runbook.md").read_text(encoding="utf-8").count("\n## ")
+    named = [code for codes in procedures.values() for code in codes]
+    assert set(named) <= set(CODES)
+    assert len(named) == len(set(named))
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Files too, which the site's own check leaves out."""
+    for link in LINK.findall(re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)):
+        if "://" not in link:
+            assert (page.parent / link).exists(), link
