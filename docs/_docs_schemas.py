@@ -106,6 +106,9 @@ DRY_RUN = closed(
     v=VERSION,
     status={"const": "dry_run"},
     target=TEXT,
+    payload=PAYLOAD,
+    payload_reason=TEXT,
+    repair_authority=maybe(closed(id=TEXT, digest=DIGEST)),
     classification=closed(
         keys=COUNT, active_before=COUNT, would_insert=COUNT, would_reactivate=COUNT, would_delete=COUNT, tombstones_kept=COUNT
     ),

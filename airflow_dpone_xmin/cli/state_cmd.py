@@ -80,7 +80,7 @@ def evidence_export(
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write; it must be new or empty.")],
     table: TableOption = None,
     run_id: Annotated[str | None, typer.Option("--run-id", help="Only this run; by default every commit of the route.")] = None,
-    map_index: Annotated[int, typer.Option("--map-index", min=-1, help="Index of a mapped task of a scheduler.")] = -1,
+    map_index: MapIndexOption = -1,
 ) -> None:
     """Write receipts, attempts, approvals and campaign with an index of SHA-256 checksums; an incomplete set is refused."""
     from airflow_dpone_xmin.cli.output import print_facts

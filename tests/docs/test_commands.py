@@ -251,7 +251,7 @@ def _restored(reader: Reader) -> None:
 
 
 def _column(reader: Reader) -> None:
-    reader.source("ALTER TABLE public.orders ADD COLUMN note text", "UPDATE public.orders SET note = 'rush' WHERE id <= 10")
+    reader.source("ALTER TABLE public.orders ADD COLUMN note text", "UPDATE public.orders SET note = 'rush' WHERE id > 990")
 
 
 def _older_catalog(reader: Reader) -> None:
