@@ -25,7 +25,7 @@ from airflow_dpone_xmin.contracts.manifest import Manifest
 from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.contracts.verdicts import NOTICED, REFUSED, Verdict
-from airflow_dpone_xmin.operators import summary
+from airflow_dpone_xmin.operators import publish, summary
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 from airflow_dpone_xmin.provider_info import get_provider_info
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, build_catalog
@@ -418,6 +418,47 @@ A task that commits returns these values, and nothing else: references and count
 consumer deduplicates on, since a cleared task returns the same receipt again.
 
 """
+_EVENTS = """
+## Asset events
+
+The event of every asset among the task's `outlets` carries these of them as `extra`:
+
+"""
+_METRICS = """
+## Metrics
+
+In Airflow's own statistics, with the tag `process`. A replay moves no row and counts none.
+
+"""
+_MEASURED = {
+    "dpone_xmin.runs": (
+        "counter",
+        "attempts by tag `outcome`: `committed`, `replayed`, `committed_cleanup_failed`, or `failed` with `code`",
+    ),
+    "dpone_xmin.rows": ("counter", "rows by tag `action`: {actions}"),
+    "dpone_xmin.phase": ("timer, ms", "duration by tag `phase`"),
+    "dpone_xmin.active_rows": ("gauge", "active rows of the target after the commit"),
+    "dpone_xmin.replay_amplification_xids": ("gauge", "H − U of the committed snapshot"),
+}
+_LINEAGE = """
+## OpenLineage
+
+With the OpenLineage provider installed, a run reports one input and one output dataset with row counts. Rows written are those that moved.
+
+## Page
+
+*Browse → dpone XMin* shows routes, stops that wait for a decision, and campaigns of every state catalog in the registry. It is read-only
+and behind Airflow's login and access checks; it cannot approve anything. The task's link *Receipt* leads to its receipt there.
+
+![Routes, a stop and a campaign](../images/page-light.png#only-light)
+![Routes, a stop and a campaign](../images/page-dark.png#only-dark)
+
+## Connection types
+
+Airflow's own `postgres`, `mssql` and `odbc` connections serve as well. These two add a form, and a *Test* button that compares the signed
+pins. Neither can hold trust.
+
+"""
 
 
 def airflow_page() -> str:
@@ -427,7 +468,11 @@ def airflow_page() -> str:
         for name, what in vars(importlib.import_module(module)).items():
             if getattr(what, "__module__", "") == module and not name.startswith("_") and _public(what):
                 parts.append(f"\n## `{name}`\n\n`from {module} import {name}`\n\n{prose(what.__doc__)}\n\n{_arguments(what)}")
-    parts.append(_XCOM + "".join(f"* `{name}`\n" for name in _xcom()))
+    parts.append(_XCOM + ", ".join(f"`{name}`" for name in _xcom()) + "\n")
+    parts.append(_EVENTS + ", ".join(f"`{name}`" for name in publish.EVENT_KEYS) + "\n")
+    parts.append(_METRICS + markdown(("name", "kind", "meaning"), _metrics()) + _LINEAGE)
+    fields = [(kind["connection-type"], ", ".join(f"`{name}`" for name in kind["conn-fields"])) for kind in info["connection-types"]]
+    parts.append(markdown(("type", "fields beside Airflow's"), [(f"`{name}`", those) for name, those in fields]))
     for section, described in info["config"].items():
         rows = [(f"`{name}`", option["description"].strip(), f"`{option['example']}`") for name, option in described["options"].items()]
         parts.append(f"\n## Configuration `[{section}]`\n\n" + markdown(("option", "meaning", "example"), rows))
@@ -452,6 +497,15 @@ def _arguments(what: Any) -> str:
                 rows[parameter.name] = default if parameter.default is inspect.Parameter.empty else f"`{parameter.default!r}`"
     cells = [(f"`{name}`", default, meanings.get(name, "as Airflow has it")) for name, default in rows.items()]
     return markdown(("parameter", "default", "meaning"), cells)
+
+
+def _metrics() -> list[tuple[str, str, str]]:
+    """Every metric that the code names; :raises KeyError: when it names others than are described here."""
+    named = set(re.findall(r'stats\.\w+\(\s*"(dpone_xmin\.\w+)"', inspect.getsource(publish)))
+    if named != set(_MEASURED):
+        raise KeyError(f"described and named metrics differ: {sorted(named ^ set(_MEASURED))}")
+    actions = ", ".join(f"`{action}`" for action in publish.ROWS)
+    return [(f"`{name}`", kind, meaning.format(actions=actions)) for name, (kind, meaning) in _MEASURED.items()]
 
 
 def _xcom() -> list[str]:
