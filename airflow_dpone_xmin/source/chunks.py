@@ -33,11 +33,12 @@ _LEADS = sql.SQL("""
         WHERE i.indrelid = {relation} AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' AND a.attname = {column})""")
 _OUTSIDE = sql.SQL("SELECT EXISTS (SELECT FROM {table} WHERE {column} < {low} OR {column} > {high})")
 _COUNT = sql.SQL("SELECT count(*) FROM {table}")
-# In index order and by rank, so that nothing is sorted and every range holds about as many rows.
+# In index order and by rank, so that nothing is sorted and every range holds about as many rows. The bare name in ORDER BY would be the
+# text of the output: 100 before 99.
 _BOUNDARIES = sql.SQL("""
-    SELECT DISTINCT ON (value) value::text FROM
+    SELECT DISTINCT ON (ranked.value) ranked.value::text FROM
         (SELECT {column} AS value, row_number() OVER (ORDER BY {column}) - 1 AS rank FROM {table}) AS ranked
-    WHERE rank > 0 AND rank % {width} = 0 ORDER BY value""")
+    WHERE rank > 0 AND rank % {width} = 0 ORDER BY ranked.value""")
 
 
 @dataclass(frozen=True, slots=True)
