@@ -24,12 +24,11 @@ from psycopg import sql
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
+from airflow_dpone_xmin.contracts.endpoint import Endpoint, FixedEndpoints
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.manifest import parse_manifest
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, Route, TableName
-from airflow_dpone_xmin.hooks.endpoints import RouteEndpoints
 from airflow_dpone_xmin.policy.route import resolve_routes
 from airflow_dpone_xmin.registry.discover import discover_source
 from airflow_dpone_xmin.registry.keys import generate_keypair, read_signer
@@ -53,6 +52,7 @@ TABLES: Mapping[str, tuple[list[str], str, str]] = {
         "id bigint PRIMARY KEY, customer_id bigint NOT NULL, placed_at timestamptz NOT NULL, status varchar(12) NOT NULL",
         "g, g % 1000 + 1, timestamptz '2026-01-01' + g * interval '1 minute', 'placed'",
     ),
+    "payments": (["id"], "id bigint PRIMARY KEY, order_id bigint NOT NULL, amount numeric(12,2) NOT NULL", "g, g, g * 1.5"),
     "order_lines": (
         ["order_id", "line_no"],
         "order_id bigint, line_no integer, product_id integer NOT NULL, quantity integer NOT NULL, PRIMARY KEY (order_id, line_no)",
@@ -190,7 +190,7 @@ def create_table(settings: Settings, route: Route) -> None:
     """One target table with its identity row and grants."""
     if _exists(settings, route.layout.target):
         return
-    endpoints = RouteEndpoints(settings.runtime)
+    endpoints = FixedEndpoints(settings.runtime)
     found = describe(endpoints(route.source.entry, conn_id=""), source_request(route, work_dir=Path("/")))
     if found.projection is None:
         raise found.findings[0]
@@ -233,7 +233,7 @@ def _run(settings: Settings, *statements: str) -> None:
         return
     from airflow_dpone_xmin.target.mssql_driver import odbc_url
 
-    url = odbc_url(settings.target, database="master", multi_subnet_failover=False)
+    url = odbc_url(settings.target, database="master")
     with create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect() as connection:
         for statement in statements:
             connection.exec_driver_sql(statement)

@@ -15,16 +15,16 @@ from airflow_dpone_xmin.operators.campaign import campaign_task_group
 
 # Source, target, key and handoff_id are the identity that the incremental manifest repeats.
 MANIFEST = {
-    "name": "orders_initial",
+    "name": "payments_initial",
     "source": {
         "connection_id": "oltp",
-        "table": {"schema": "public", "name": "orders"},
-        "options": {"xmin_execution": {"mode": "initial", "handoff_id": "orders_v1"}},
+        "table": {"schema": "public", "name": "payments"},
+        "options": {"xmin_execution": {"mode": "initial", "handoff_id": "payments_v1"}},
     },
     "sink": {
         "type": "mssql",
         "connection_id": "dwh",
-        "table": {"schema": "landing", "name": "orders"},
+        "table": {"schema": "landing", "name": "payments"},
         "strategy": {
             "mode": "backfill",
             "unique_key": ["id"],
@@ -36,6 +36,7 @@ MANIFEST = {
         },
     },
     "reconciliation": {"enabled": True, "delete_policy": "soft_delete", "delete_mode": "timestamp_only"},
+    "state": {"type": "mssql", "connection_id": "dwh_state"},
 }
 
 with DAG(

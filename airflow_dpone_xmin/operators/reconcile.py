@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
+    from airflow_dpone_xmin.contracts.endpoint import FixedEndpoints
     from airflow_dpone_xmin.contracts.route import Route
-    from airflow_dpone_xmin.hooks.endpoints import RouteEndpoints
     from airflow_dpone_xmin.runtime.evidence import Outcome
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class XminReconcileOperator(BaseOperator):
         self.repair_authority_ref = repair_authority_ref
         self._work: CancellableWork[Outcome] | None = None
         self._process: str | None = None
-        self._done: tuple[Route, RouteEndpoints, Outcome] | None = None
+        self._done: tuple[Route, FixedEndpoints, Outcome] | None = None
 
     @property
     def receipt(self) -> tuple[str, str] | None:

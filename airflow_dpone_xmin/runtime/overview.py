@@ -7,6 +7,7 @@ compared. Only default table names are known. Imports everything below runtime.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -208,9 +209,9 @@ def _looking(entry: Entry, database: str, schema: str) -> Iterator[tuple[Session
         staging=here,
         state=here,
     )
-    subnets = facts.connection.multi_subnet_failover
+    endpoint = dataclasses.replace(entry.endpoint, multi_subnet_failover=facts.connection.multi_subnet_failover)
     with (
-        contextlib.closing(engine_for(layout, target=entry.endpoint, state=entry.endpoint, multi_subnet_failover=subnets)) as engine,
+        contextlib.closing(engine_for(layout, target=endpoint, state=endpoint)) as engine,
         contextlib.closing(
             engine.connect("state", cancel=Cancellation(), statement_timeout=STATEMENT_SECONDS, lock_timeout=LOCK_SECONDS)
         ) as session,

@@ -93,7 +93,7 @@ def test_runtime_logins_may_not_change_what_they_are_judged_by(compose: Compose)
 
 
 def test_every_example_has_a_test_that_runs_it() -> None:
-    text = Path(__file__).read_text() + (Path(__file__).parent / "test_system.py").read_text()
+    text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     for path in EXAMPLES.glob("*.py"):
         assert f'"{path.stem}"' in text, f"{path.name} is never run"
 
@@ -117,3 +117,10 @@ def test_many_tables_runs_one_mapped_task_for_each(compose: Compose, dags: Any) 
 
 def test_an_exceptional_run_without_an_approval_is_an_ordinary_one(compose: Compose, dags: Any) -> None:
     assert run(dags("exceptional_run"), SECOND) == {("wait_for_approval", -1): "success", ("orders", -1): "success"}
+
+
+def test_manual_backfill_fills_publishes_and_hands_over(compose: Compose, dags: Any) -> None:
+    states = run(dags("manual_backfill"), FIRST)
+    assert set(states.values()) == {"success"}
+    assert compose.target_rows("SELECT count(*) FROM landing.payments") == [(300,)]
+    assert compose.target_rows("SELECT status FROM dpone.dpone_campaign WHERE handoff_id = 'payments_v1'") == [("published",)]
