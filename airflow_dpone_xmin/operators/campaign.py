@@ -18,6 +18,7 @@ from airflow.sdk import BaseOperator, TaskGroup
 from airflow_dpone_xmin.contracts.campaign import LEASE_TTL
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.operators.committed import CommittedTask
 from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.reconcile import KILL_GRACE_SECONDS, log_progress
 from airflow_dpone_xmin.operators.selection import SelectedRoute, authority_ref, manifest_source, select
@@ -43,12 +44,18 @@ class _CampaignTask(BaseOperator):
         self.manifest = str(manifest) if isinstance(manifest, Path) else manifest
         self.table = table
         self._work: CancellableWork[Any] | None = None
+        self._process: str | None = None
 
     def execute(self, context: Context) -> Any:
         """Do this task's part of the campaign."""
         try:
-            return self._campaign(context, select(manifest_source(self, self.manifest), table=self.table))
+            selected = select(manifest_source(self, self.manifest), table=self.table)
+            self._process = selected.route.process
+            return self._campaign(context, selected)
         except XminError as error:
+            from airflow_dpone_xmin.operators.publish import count_failure
+
+            count_failure(self._process, error)
             if error.details:
                 log.error("%s details: %s", error.code, json.dumps(error.details, default=str))
             raise to_airflow(error) from None
@@ -135,7 +142,7 @@ class BackfillLaneOperator(_CampaignTask):
         return {"chunks": result.chunks, "rows": result.rows}
 
 
-class BackfillCampaignOperator(_CampaignTask):
+class BackfillCampaignOperator(CommittedTask, _CampaignTask):
     """The coordinator: wait for the lanes without a worker, then prove, publish and seed. The source is not opened.
 
     Runs beside mapped lanes (see :func:`campaign_task_group`), or alone with lanes of its own: *inline_lanes* opens, fills and publishes
@@ -182,13 +189,13 @@ class BackfillCampaignOperator(_CampaignTask):
 
     def _campaign(self, context: Context, selected: SelectedRoute) -> dict[str, Any]:
         from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
-        from airflow_dpone_xmin.operators.summary import evidence_summary
         from airflow_dpone_xmin.runtime.campaign import publish_campaign
         from airflow_dpone_xmin.runtime.lanes import run_campaign
 
         route, run_id = selected.route, str(context["run_id"])
+        endpoints = resolve_endpoints(route)
         common = {
-            "endpoints": resolve_endpoints(route),
+            "endpoints": endpoints,
             "registry_serial": selected.registry.serial,
             "repair": selected.repair(authority_ref(self.repair_authority_ref)),
         }
@@ -207,7 +214,7 @@ class BackfillCampaignOperator(_CampaignTask):
             receipt.receipt_id,
             ", replayed" if receipt.replayed else "",
         )
-        return evidence_summary(route, outcome)
+        return self._committed(context, route, endpoints, outcome)
 
     def _wait(self, selected: SelectedRoute) -> None:
         """Return when every chunk is committed; defer until then."""

@@ -18,7 +18,7 @@ from airflow.sdk import BaseOperator
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.contracts.state import Invocation
-from airflow_dpone_xmin.links.receipt import ReceiptLink
+from airflow_dpone_xmin.operators.committed import CommittedTask
 from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.inline import InlineDeleteMode, authored_manifest
 from airflow_dpone_xmin.operators.selection import authority_ref, manifest_source, select
@@ -26,10 +26,8 @@ from airflow_dpone_xmin.operators.stop import approval_request, without_command
 from airflow_dpone_xmin.operators.worker import CancellableWork
 
 if TYPE_CHECKING:
-    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from airflow_dpone_xmin.contracts.endpoint import FixedEndpoints
     from airflow_dpone_xmin.contracts.route import Route
     from airflow_dpone_xmin.runtime.evidence import Outcome
 
@@ -39,7 +37,7 @@ KILL_GRACE_SECONDS = 30.0
 """How long ``on_kill`` waits; below Airflow's ``killed_task_cleanup_time`` of 60 seconds."""
 
 
-class XminReconcileOperator(BaseOperator):
+class XminReconcileOperator(CommittedTask, BaseOperator):
     """Make a target table equal to one snapshot of a PostgreSQL table, deletes included, in one target transaction.
 
     The run is identified by process, ``run_id`` and ``map_index``, never by the try number: a retry, and a cleared task too, answers from
@@ -77,7 +75,6 @@ class XminReconcileOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("manifest", "table", "repair_authority_ref")
     ui_color = "#e8f1f8"
-    operator_extra_links = (ReceiptLink(),)
 
     def __init__(
         self,
@@ -121,22 +118,6 @@ class XminReconcileOperator(BaseOperator):
         self.repair_authority_ref = repair_authority_ref
         self._work: CancellableWork[Outcome] | None = None
         self._process: str | None = None
-        self._done: tuple[Route, FixedEndpoints, Outcome] | None = None
-
-    @property
-    def receipt(self) -> tuple[str, str] | None:
-        """Registry entry and id of the receipt that this attempt wrote or found."""
-        return None if self._done is None else (self._done[0].state_entry, str(self._done[2].receipt.receipt_id))
-
-    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage | None:
-        """Input, output and row counts, once the task has its receipt; None where the OpenLineage provider is not installed."""
-        from airflow_dpone_xmin.operators.lineage import operator_lineage
-
-        if self._done is None:
-            return None
-        route, found, outcome = self._done
-        source, target = found(route.source.entry, conn_id=route.source_conn_id), found(route.sink_entry, conn_id=route.sink_conn_id)
-        return operator_lineage(route, outcome.receipt.counts, source=source, target=target)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run one attempt of this DAG run."""
@@ -157,8 +138,6 @@ class XminReconcileOperator(BaseOperator):
 
     def _execute(self, context: Context) -> dict[str, Any]:
         from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
-        from airflow_dpone_xmin.operators.publish import publish
-        from airflow_dpone_xmin.operators.summary import evidence_summary
         from airflow_dpone_xmin.runtime.reconcile import reconcile
 
         selected = select(manifest_source(self, self.manifest), table=self.table)
@@ -180,10 +159,7 @@ class XminReconcileOperator(BaseOperator):
         self._work = CancellableWork(call, cancel=cancel, grace=KILL_GRACE_SECONDS)
         outcome = self._work.wait()
         _conclude(outcome)
-        self._done = (route, found, outcome)
-        summary = evidence_summary(route, outcome)
-        publish(context, self.outlets, summary, outcome)
-        return summary
+        return self._committed(context, route, found, outcome)
 
     def _logged(self, error: XminError) -> XminError:
         """Log what the exception's text does not hold, once, and count the attempt."""

@@ -65,6 +65,7 @@ def test_open_lanes_and_a_coordinator_that_defers(loading: World) -> None:
     assert event["outcome"] == "complete" and "4/4 chunks, 40 rows" in event["message"]
     resumed = task(BackfillCampaignOperator, loading)  # a fresh instance, as Airflow resumes it
     summary = resumed.execute_complete(context("r1"), event)
+    assert resumed.receipt == ("dwh", summary["receipt_id"]) and [link.name for link in resumed.operator_extra_links] == ["Receipt"]
     assert (summary["status"], summary["revision"], summary["counts"]["active_after"]) == ("committed", 1, 40)
     assert loading.target_rows(COLUMNS) == loading.source_rows(COLUMNS)
     assert task(BackfillCampaignOperator, loading).execute(context("r2"))["status"] == "replayed"
