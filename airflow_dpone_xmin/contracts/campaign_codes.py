@@ -1,4 +1,4 @@
-"""The error codes of a campaign, part of the one table in ``contracts/errors.py``: code → (meaning, hint, retryable). Imports nothing."""
+"""The error codes of a campaign, part of the one table in ``contracts/codes.py``: code → (meaning, hint, retryable). Imports nothing."""
 
 from __future__ import annotations
 

@@ -30,8 +30,9 @@ from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.chunks import Opened, take_anchor
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger, require_unfenced
+from airflow_dpone_xmin.target.catalog_reads import server_time
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.ledger import Ledger, server_time
+from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.outcome import outcome_unknown, probe, rolled_back
 from airflow_dpone_xmin.target.publish import (
     CampaignWork,

@@ -20,10 +20,10 @@ from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import Catalog
+from airflow_dpone_xmin.target.catalog_reads import server_time
 from airflow_dpone_xmin.target.dml import Actions
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
-from airflow_dpone_xmin.target.ledger import server_time
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shadow import ShadowDialect, filled_table, require_shadow
 from airflow_dpone_xmin.target.shape import live_table, require_shape

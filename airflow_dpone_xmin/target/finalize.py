@@ -24,6 +24,7 @@ from airflow_dpone_xmin.policy.repair import RepairBinding, admit_transfer
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import require_unfenced
 from airflow_dpone_xmin.target.catalog import Catalog
+from airflow_dpone_xmin.target.catalog_reads import server_time
 from airflow_dpone_xmin.target.classify import (
     AFTER,
     BEFORE,
@@ -39,7 +40,7 @@ from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.gate import DRIFT, Competitor, Gate, counts_of, stopped
 from airflow_dpone_xmin.target.identity import require_binding
-from airflow_dpone_xmin.target.ledger import Ledger, server_time
+from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.record import record_of, write_record
 from airflow_dpone_xmin.target.repair import admitted_authority
 from airflow_dpone_xmin.target.session import Session

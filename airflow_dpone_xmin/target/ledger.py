@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, Table, and_, func, insert, null, select, update
+from sqlalchemy import and_, func, insert, null, select, update
 
 from airflow_dpone_xmin.contracts.canonical import digest
 from airflow_dpone_xmin.contracts.envelope import Payload
@@ -19,21 +19,8 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.state import ActionCounts, Checkpoint, Head, Receipt
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.catalog import COUNT_COLUMNS, DIGEST_COLUMNS, Catalog
+from airflow_dpone_xmin.target.catalog_reads import MAX_PARAMETERS, locked, no_parameter_for_null, server_time
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.sql import Now
-
-MAX_PARAMETERS = 1000
-"""SQL Server takes 2,100 parameters in one statement."""
-
-LOCKED_READ = "WITH (UPDLOCK, HOLDLOCK)"
-"""Existence reads keep the range that they found empty (SQL Server, "Table hints")."""
-
-
-def server_time(session: Session) -> datetime:
-    """The server's UTC clock, naive."""
-    value = session.scalar("clock", select(Now()))
-    assert isinstance(value, datetime)
-    return value
 
 
 class Ledger:
@@ -362,17 +349,6 @@ _MOVING = (
 
 def _environment_key(environment: str) -> bytes:
     return digest({"v": 1, "environment": environment})
-
-
-def no_parameter_for_null(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with NULL as a keyword."""
-    # A driver must ask the server for the type of an untyped NULL parameter: a round trip, and a way to fail, inside the transaction.
-    return {name: null() if value is None else value for name, value in values.items()}
-
-
-def locked(table: Table, condition: Any) -> Select[Any]:
-    """An existence read on a small catalog table: inside a serializable transaction what it did not find stays absent."""
-    return select(table).where(condition).with_hint(table, LOCKED_READ, "mssql")
 
 
 def receipt_of(m: Any) -> Receipt:

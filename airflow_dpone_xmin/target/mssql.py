@@ -31,7 +31,7 @@ from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (re
 from airflow_dpone_xmin.target.authority import verify_place
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble, exactly_in
-from airflow_dpone_xmin.target.mssql_driver import bulk_session, limit_statements, login_timeout, odbc_url, require_pyodbc
+from airflow_dpone_xmin.target.mssql_driver import bulk_session, code_of, limit_statements, login_timeout, odbc_url, require_pyodbc
 from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO, namespace_of
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
@@ -329,7 +329,7 @@ class MssqlEngine:
         native = int(found.group(1)) if found else 0
         details = {"step": label, "sqlstate": state or "none", "native": native, "engine": "mssql"}
         return XminError(
-            _code_of(state, native, label), f"Step {label} failed with SQLSTATE {state or 'none'}, error {native}.", details=details
+            code_of(state, native, label), f"Step {label} failed with SQLSTATE {state or 'none'}, error {native}.", details=details
         )
 
     def close(self) -> None:
@@ -378,38 +378,3 @@ def _permissions(quote: Any, namespace: Namespace, table: str, privilege: str) -
 
 
 _CHANGING = ("INSERT", "UPDATE", "DELETE", "ALTER", "CONTROL", "TAKE OWNERSHIP")
-
-_CODES: dict[int, str] = {
-    1205: "conflict",
-    3960: "conflict",
-    3961: "conflict",
-    1222: "lock_timeout",
-    229: "permission_denied",
-    230: "permission_denied",
-    262: "permission_denied",
-    297: "permission_denied",
-    300: "permission_denied",
-    2627: "constraint_violation",
-    2601: "constraint_violation",
-    547: "constraint_violation",
-    515: "constraint_violation",
-    18456: "authentication_failed",
-    4060: "authentication_failed",
-}
-_LOST = ("08001", "08003", "08004", "08007", "08S01", "HYT01", "01002")
-
-
-def _code_of(state: str, native: int, label: str) -> str:
-    if native in _CODES:
-        return f"mssql_transaction.{_CODES[native]}"
-    if state.startswith("28"):
-        return "mssql_transaction.authentication_failed"
-    if label == "connect":
-        return "mssql_transaction.unreachable"
-    if state == "40001":
-        return "mssql_transaction.conflict"
-    if state == "23000":
-        return "mssql_transaction.constraint_violation"
-    if state in _LOST or state == "":
-        return "mssql_transaction.connection_lost"
-    return "mssql_transaction.lock_timeout" if state == "HYT00" else "mssql_transaction.statement_failed"

@@ -156,3 +156,40 @@ def _platform_rank(path: Path) -> tuple[bool, str]:
 
     machine = {"x86_64": "x86_64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return (machine not in path.parts or "debian_ubuntu" not in path.parts, str(path))
+
+
+_CODES: dict[int, str] = {
+    1205: "conflict",
+    3960: "conflict",
+    3961: "conflict",
+    1222: "lock_timeout",
+    229: "permission_denied",
+    230: "permission_denied",
+    262: "permission_denied",
+    297: "permission_denied",
+    300: "permission_denied",
+    2627: "constraint_violation",
+    2601: "constraint_violation",
+    547: "constraint_violation",
+    515: "constraint_violation",
+    18456: "authentication_failed",
+    4060: "authentication_failed",
+}
+_LOST = ("08001", "08003", "08004", "08007", "08S01", "HYT01", "01002")
+
+
+def code_of(state: str, native: int, label: str) -> str:
+    """The code of a driver error, by SQLSTATE and native number."""
+    if native in _CODES:
+        return f"mssql_transaction.{_CODES[native]}"
+    if state.startswith("28"):
+        return "mssql_transaction.authentication_failed"
+    if label == "connect":
+        return "mssql_transaction.unreachable"
+    if state == "40001":
+        return "mssql_transaction.conflict"
+    if state == "23000":
+        return "mssql_transaction.constraint_violation"
+    if state in _LOST or state == "":
+        return "mssql_transaction.connection_lost"
+    return "mssql_transaction.lock_timeout" if state == "HYT00" else "mssql_transaction.statement_failed"
