@@ -21,9 +21,14 @@ SECRETS = (*PASSWORDS.values(), TOKEN, VALUE, str(NUMBER))
 
 #: A text key, a text and a number, all planted; the first value of each row is unique, ``note`` is not.
 TABLE = (
-    "CREATE TABLE orders (code varchar(60) PRIMARY KEY, note text, amount bigint, at timestamp)",
-    f"INSERT INTO orders SELECT '{VALUE}-' || g, '{VALUE} note ' || g, {NUMBER}, now() FROM generate_series(1, 20) g",
+    "CREATE TABLE orders (code varchar(60) PRIMARY KEY, note text, amount bigint NOT NULL, at timestamp)",
+    f"INSERT INTO orders SELECT '{VALUE}-' || g, '{VALUE} note ' || g, {NUMBER}000 + g, now() FROM generate_series(1, 20) g",
 )
+
+
+def unique_amount(world: World) -> str:
+    """A unique index of the target's own: the server refuses a second row of one amount, and quotes it."""
+    return f"CREATE UNIQUE INDEX ux_amount ON {world.target_name} (amount) WHERE __dpone__deleted_at IS NULL"
 
 
 @dataclass

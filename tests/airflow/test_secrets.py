@@ -20,7 +20,7 @@ from airflow_dpone_xmin.sensors.repair_authority import RepairAuthoritySensor
 from airflow_dpone_xmin.triggers.repair_authority import RepairAuthorityTrigger, look
 from tests.airflow.conftest import context
 from tests.approvals import Owner
-from tests.secrets import PASSWORDS, TABLE, TOKEN, VALUE, Sink
+from tests.secrets import PASSWORDS, TABLE, TOKEN, VALUE, Sink, unique_amount
 from tests.world import READER, WRITER, Setup, World
 
 
@@ -120,7 +120,7 @@ def test_servers_that_refuse_or_are_gone(world: World, sink: Sink, monkeypatch: 
 
 def test_values_that_servers_quote(world: World, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     everything(sink, world, "r1", ok=True)
-    world.target.run(f"CREATE UNIQUE INDEX ux_note ON {world.target_name} (note) WHERE __dpone__deleted_at IS NULL")
+    world.target.run(unique_amount(world))
     world.source.run(f"INSERT INTO orders SELECT '{VALUE}-twin', note, amount, at FROM orders LIMIT 1")
     everything(sink, world, "twin", ok=False)
     world.source.run(f"UPDATE orders SET at = '-infinity', note = 'x' WHERE code = '{VALUE}-twin'")

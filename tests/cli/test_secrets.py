@@ -11,7 +11,7 @@ import pytest
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.registry.keys import generate_keypair, read_signer
 from airflow_dpone_xmin.registry.sign import sign_registry
-from tests.secrets import PASSWORDS, TABLE, TOKEN, VALUE, Sink
+from tests.secrets import PASSWORDS, TABLE, TOKEN, VALUE, Sink, unique_amount
 from tests.world import READER, WRITER, Setup, World
 
 from .conftest import Cli, Outcome
@@ -128,7 +128,7 @@ def test_servers_that_refuse_or_are_gone(shell: Shell) -> None:
 def test_values_that_servers_quote(shell: Shell) -> None:
     """Vendor messages name the offending value: a unique index of the target, a check of staging's type, a guard of the source."""
     shell("run", "m.yaml", "--run-id", "r1", ok=True)
-    shell.world.target.run(f"CREATE UNIQUE INDEX ux_note ON {shell.world.target_name} (note) WHERE __dpone__deleted_at IS NULL")
+    shell.world.target.run(unique_amount(shell.world))
     shell.world.source.run(f"INSERT INTO orders SELECT '{VALUE}-twin', note, amount, at FROM orders LIMIT 1")
     shell("run", "m.yaml", "--run-id", "twin", ok=False)
     shell("run", "m.yaml", "--run-id", "twin", "--format", "json", ok=False)

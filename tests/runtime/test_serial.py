@@ -27,6 +27,7 @@ from airflow_dpone_xmin.runtime.campaign import (
     open_campaign,
     plan_campaign,
     publish_campaign,
+    rehearse_campaign,
 )
 from airflow_dpone_xmin.runtime.check import check_connections
 from airflow_dpone_xmin.runtime.engines import engine_of
@@ -74,13 +75,14 @@ def paths(world: World, owner: Owner) -> dict[Any, Callable[[Route], Any]]:
         receipt_documents: lambda route: receipt_documents(route, endpoints=found, run_id=None, limit=5),
         authority_documents: lambda route: authority_documents(route, endpoints=found, ref=None),
         authority_status: lambda route: status(authority_status(route, endpoints=found, repair=owner.select(world, "fix"))),
-        propose: lambda route: propose(route, endpoints=found, run_id="stopped", **new),
+        propose: lambda route: propose(route, Invocation(world.process, "stopped"), endpoints=found, **new),
         approve: lambda route: approve(route, authority, endpoints=found, owner="owner", envelope=owner.sign(authority)),
         catalog_differences: lambda route: catalog_differences(route, endpoints=found),
         upgrade_catalog: lambda route: upgrade_catalog(route, endpoints=found, owner="owner"),
         open_campaign: lambda route: open_campaign(initial(route), "look", endpoints=found, registry_serial=route.registry_serial),
         run_campaign: lambda route: run_campaign(initial(route), "look", endpoints=found, registry_serial=route.registry_serial),
         publish_campaign: lambda route: publish_campaign(initial(route), "look", endpoints=found, registry_serial=route.registry_serial),
+        rehearse_campaign: lambda route: rehearse_campaign(initial(route), endpoints=found),
         look_at_campaign: lambda route: look_at_campaign(initial(route), endpoints=found),
         abandon_campaign: lambda route: abandon_campaign(initial(route), "look", endpoints=found),
         run_lane: lambda route: run_lane(initial(route), "look", 0, endpoints=found),
