@@ -24,7 +24,7 @@ from tests.airflow.conftest import Client, Operator, context
 from tests.world import Setup, World
 
 PAGE = "/dpone-xmin"
-PATHS = {"/": "/", "/receipts/{entry}/{receipt_id}": f"/receipts/dwh/{uuid.uuid4()}", "/static/{name}": "/static/page.css"}
+PATHS = {"/": "/", "/receipts/{entry}/{receipt_id}": f"/receipts/dwh/{uuid.UUID(int=7)}", "/static/{name}": "/static/page.css"}
 
 
 # ---- access -----------------------------------------------------------------------------------------------------------------
