@@ -47,6 +47,8 @@ def _shorten_shadows(monkeypatch: Any) -> None:
     from airflow_dpone_xmin.target import shadow
 
     monkeypatch.setattr(shadow, "_derived", lambda _, suffix: f"{suffix.split('_')[3][:1]}_{suffix[-8:]}")
+    real = shadow._index_name
+    monkeypatch.setattr(shadow, "_index_name", lambda campaign, name: f"d_{real(campaign, name)[-8:]}")
 
 
 def keeps_time(value: time) -> bool:
