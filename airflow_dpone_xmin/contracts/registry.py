@@ -6,6 +6,7 @@ Holds no secret. Imports the standard library, pydantic and contracts only.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -18,10 +19,23 @@ from airflow_dpone_xmin.contracts.canonical import Canonical, digest
 PAYLOAD_TYPE = "application/vnd.dpone.registry.v1+json"
 
 
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
 def _text_time(value: object) -> object:
-    if isinstance(value, (str, datetime)):  # pydantic alone would also take a number of seconds
-        return value
+    if isinstance(value, datetime) or (isinstance(value, str) and _ISO_DATE.match(value)):
+        return value  # pydantic alone would also take a number of seconds, as text too
     raise PydanticCustomError("datetime_type", "a time is written as ISO 8601 text")
+
+
+def in_utc(value: datetime) -> datetime:
+    """The instant in UTC; one without a zone, or that no year from 1 to 9999 holds there, is refused."""
+    if value.tzinfo is None:
+        raise PydanticCustomError("timezone", "a time zone is required")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise PydanticCustomError("timezone", "the time lies outside the years 1 to 9999 in UTC") from None
 
 
 def _whole_number(value: object) -> object:
@@ -225,7 +239,7 @@ class RegistryDocument(Closed):
 
     kind: Literal["dpone.registry.v1"]
     environment: Name
-    serial: Annotated[int, Field(gt=0, strict=True)]
+    serial: Annotated[int, Field(gt=0, lt=2**63, strict=True)]
     not_before: Instant
     not_after: Instant
     repair_approvals: RepairApprovals = RepairApprovals()
@@ -234,9 +248,7 @@ class RegistryDocument(Closed):
     @field_validator("not_before", "not_after")
     @classmethod
     def _aware(cls, value: datetime) -> datetime:
-        if value.tzinfo is None:
-            raise PydanticCustomError("timezone", "a time zone is required")
-        return value.astimezone(UTC)
+        return in_utc(value)
 
     @model_validator(mode="after")
     def _window(self) -> RegistryDocument:

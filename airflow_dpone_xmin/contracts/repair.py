@@ -7,13 +7,14 @@ and contracts only.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from airflow_dpone_xmin.contracts.canonical import Canonical, digest
+from airflow_dpone_xmin.contracts.registry import in_utc
 
 PAYLOAD_TYPE = "application/vnd.dpone.repair-authority.v1+json"
 
@@ -90,9 +91,7 @@ class RepairAuthority(Closed):
     @field_validator("created_at", "expires_at")
     @classmethod
     def _utc(cls, value: datetime) -> datetime:
-        if value.tzinfo is None:
-            raise ValueError("a time zone is required")
-        return value.astimezone(UTC)
+        return in_utc(value)
 
     @model_validator(mode="after")
     def _consistent(self) -> RepairAuthority:

@@ -113,9 +113,12 @@ def compare(authority: SourceAuthority, relation_key: str, observed: ObservedAut
     prefix = "postgres_source_authority."
     rows: list[tuple[str, object, object, str]] = []
     if authority.version == 1:
+        # What could not be read is not another cluster: a run refuses it by its own code.
+        unread = "metadata_permission_denied" if observed.missing_functions else None
+        timeline = "timeline_mismatch" if observed.timeline_id is not None else "timeline_unavailable"
         rows += [
-            ("system_identifier", authority.system_identifier, observed.system_identifier, "system_identifier_mismatch"),
-            ("timeline_id", authority.timeline_id, observed.timeline_id, "timeline_mismatch"),
+            ("system_identifier", authority.system_identifier, observed.system_identifier, unread or "system_identifier_mismatch"),
+            ("timeline_id", authority.timeline_id, observed.timeline_id, unread or timeline),
         ]
     principals = authority.principals
     rows += [

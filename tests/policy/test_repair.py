@@ -63,6 +63,7 @@ def code_of(caught: pytest.ExceptionInfo[XminError]) -> str:
         {"allow": Allow()},
         {"expires_at": NOW},
         {"created_at": datetime(2026, 8, 15)},
+        {"expires_at": "9999-12-31T23:59:59-14:00"},
         {"transfer": TransferBinding(state_key=OLD.hex(), xmin=1, revision=1)},
         {"transfer": TransferBinding(state_key=OLD.hex(), xmin=1, revision=1), "checkpoint": None},
         {"state_key": "AB" * 32},

@@ -17,6 +17,8 @@ from .conftest import Keys, Load, document, with_payload
 REFUSALS = {code for code in CODES if code.startswith("registry.") or code.endswith("_AUTHORITY_INVALID")}
 SETTINGS = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
+TIMES = ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59Z", "1700000000", "2026-01-01"]
+
 text = st.text(st.characters(), max_size=20)
 scalars = (
     st.none()
@@ -24,7 +26,7 @@ scalars = (
     | st.integers()
     | st.floats(allow_nan=False)
     | text
-    | st.sampled_from([0, 1, 2, -1, 2**32, 2**63, 2**64, 10**400, "", "\0", "public.orders", "primary", "embedded", "DWH", "dwh"])
+    | st.sampled_from([0, 1, 2, -1, 2**32, 2**63, 2**64, 10**400, "", "\0", "public.orders", "primary", "embedded", "DWH", "dwh", *TIMES])
 )
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=6)
 

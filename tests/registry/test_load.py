@@ -154,6 +154,10 @@ TARGET_INVALID = "DPONE_MSSQL_DATABASE_AUTHORITY_INVALID"
         ("environment", "te\nst", "registry.malformed"),
         ("environment", ..., "registry.malformed"),
         ("not_before", 1767225600, "registry.malformed"),
+        ("serial", 2**63, "registry.malformed"),  # the state database could not keep it
+        ("not_before", "1767225600", "registry.malformed"),
+        ("not_before", "0001-01-01T00:00:00+14:00", "registry.malformed"),
+        ("not_after", "9999-12-31T23:59:59-14:00", "registry.malformed"),
         ("not_before", "2026-01-01T00:00:00", "registry.malformed"),
         ("not_before", "2028-01-01T00:00:00Z", "registry.malformed"),
         ("repair_approvals/signed", "no", "registry.malformed"),

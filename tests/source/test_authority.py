@@ -61,7 +61,9 @@ def test_version_1_names_the_function_it_lacks(db: SourceDb) -> None:
     error = refusal(db, authority)
     assert error.code == "postgres_source_authority.metadata_permission_denied"
     assert error.details["functions"] == ["pg_catalog.pg_control_system()"]
-    assert describe(db.endpoint, db.request(authority=authority)).missing_grants == ("EXECUTE on function pg_catalog.pg_control_system()",)
+    described = describe(db.endpoint, db.request(authority=authority))
+    assert described.missing_grants == ("EXECUTE on function pg_catalog.pg_control_system()",)
+    assert {row.code for row in described.pins if not row.ok} == {error.code}, "a pin that cannot be read is not another cluster's"
     db.run(f"GRANT EXECUTE ON FUNCTION pg_control_system() TO {db.reader}")
     assert ids(rows_of(db.extract(db.request(authority=authority)))) == [1]
 
