@@ -187,17 +187,20 @@ def _clock(route: Route, endpoints: EndpointResolver, binding: dict[str, Any]) -
 
 
 def _stopped_binding(route: Route, invocation: Invocation, *, endpoints: EndpointResolver) -> dict[str, Any]:
-    with opened(route, endpoints) as (ledger, _):
-        row = ledger.last_audit(invocation_digest(invocation))
-    error = json.loads(row["evidence"]).get("error") if row is not None else None
-    binding = (error or {}).get("details", {}).get("binding")
-    if binding is None:
-        raise XminError(
-            "evidence.not_found",
-            "The last attempt of this run was not stopped by something that an approval could admit.",
-            details={"run_id": invocation.run_id, "code": error["code"] if error else None},
-        )
-    return dict(binding)
+    """The newest binding of a run. An attempt that judged nothing since, such as one under an expired approval, does not take it away."""
+    with opened(route, endpoints) as (ledger, identity):
+        rows = ledger.audits(identity.state_key, invocation=invocation_digest(invocation))
+    errors = [json.loads(row["evidence"]).get("error") for row in reversed(rows)]
+    for error in errors:
+        if error is None or error["code"] == "repair_authority.unused":
+            break  # committed, or nothing needed an approval any more
+        if "binding" in error["details"]:
+            return dict(error["details"]["binding"])
+    raise XminError(
+        "evidence.not_found",
+        "This run was not stopped by something that an approval could admit.",
+        details={"run_id": invocation.run_id, "code": errors[0]["code"] if errors and errors[0] else None},
+    )
 
 
 def _binding(refusal: XminError | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -444,6 +445,32 @@ def test_nothing_to_propose(stopped: World, owner: Owner) -> None:
         with pytest.raises(XminError) as caught:
             owner.propose(stopped, run_id)
         assert caught.value.code == "evidence.not_found"
+
+
+@pytest.mark.parametrize("later", ["repair_authority.expired", "repair_authority.not_found", "postgres_source.unreachable"])
+def test_an_attempt_that_judged_nothing_leaves_the_stop_proposable(stopped: World, owner: Owner, later: str) -> None:
+    """The hint of an expired approval is to propose a new one: the run that was stopped must still be the one to propose from."""
+    proposal = owner.propose(stopped, "stopped")
+    if later.startswith("repair_authority"):
+        past = ended(proposal)
+        if later.endswith("expired"):
+            stopped.target.run(insertion(stopped, past, owner.sign(past)))
+        refused(stopped, later, repair=owner.select(stopped, past.authority_id))
+    else:
+        gone = replace(stopped.source.endpoint(), port=1)
+        with pytest.raises(XminError, match=later):
+            stopped.run("stopped", endpoints=lambda entry, **kw: gone if entry == "src" else stopped.endpoints(entry, **kw))
+    again = owner.propose(stopped, "stopped", "again")
+    assert again.model_copy(update={name: getattr(proposal, name) for name in ("authority_id", "created_at", "expires_at")}) == proposal
+
+
+def test_an_unused_approval_leaves_nothing_to_propose(stopped: World, owner: Owner) -> None:
+    repair = owner.admit(stopped, "stopped")
+    stopped.source.run("INSERT INTO orders SELECT g, g FROM generate_series(1, 5) g")
+    refused(stopped, "repair_authority.unused", repair=repair)
+    with pytest.raises(XminError) as caught:
+        owner.propose(stopped, "stopped", "again")
+    assert caught.value.code == "evidence.not_found"
 
 
 @pytest.mark.usefixtures("embedded_only")
