@@ -338,7 +338,7 @@ CODES: dict[str, ErrorSpec] = {
     ),
     "repair_authority.binding_mismatch": ErrorSpec(
         "The repair authority is bound to another state key, scope or checkpoint.",
-        "Propose a new one from the failed run and have it approved.",
+        "Run without it; if that run is stopped, propose a new one from it.",
     ),
     "repair_authority.digest_mismatch": ErrorSpec(
         "The repair authority's row is not what was approved.", "Treat the state database as tampered with."
