@@ -86,14 +86,19 @@ _TYPES = sql.SQL("""
     WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog' OR t.typname = ANY ({volatile}::text[])
     ORDER BY 1""")
 
+# The cast of a domain is that of the type below all of its domains.
+_FOREIGN_CASTS = sql.SQL("""
+    WITH RECURSIVE source(attnum, name, declared, oid) AS (
+        SELECT a.attnum, a.attname::text, format_type(a.atttypid, a.atttypmod), a.atttypid FROM pg_attribute a
+        WHERE a.attrelid = {oid} AND a.attname = ANY ({names}::text[])
+        UNION ALL
+        SELECT s.attnum, s.name, s.declared, part.oid FROM source s JOIN pg_type t ON t.oid = s.oid
+        CROSS JOIN LATERAL (SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END) part(oid) WHERE part.oid <> 0)
+    SELECT s.name, s.declared FROM source s JOIN pg_cast c ON c.castsource = s.oid
+    WHERE c.casttarget = 'text'::regtype AND c.castmethod = 'f' AND c.castfunc >= 16384
+    ORDER BY s.attnum""")
+
 # Unique indexes without predicate or expression, by the names of their key columns; INCLUDE columns do not count.
-_FOREIGN_CASTS = sql.SQL(
-    "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute AS a"
-    " JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
-    " JOIN pg_catalog.pg_cast AS c ON c.castsource IN (t.oid, nullif(t.typbasetype, 0), nullif(t.typelem, 0))"
-    " AND c.casttarget = 'pg_catalog.text'::pg_catalog.regtype AND c.castmethod = 'f' AND c.castfunc >= 16384"
-    " WHERE a.attrelid = {oid} AND a.attname = ANY ({names}::pg_catalog.text[]) ORDER BY a.attnum"
-)
 _KEYS = sql.SQL("""
     SELECT i.indisprimary::int, i.indimmediate::int,
            (SELECT array_agg(a.attname::text ORDER BY a.attname::text COLLATE "C")::text

@@ -262,3 +262,19 @@ def test_a_cast_function_of_somebodys_own_is_not_canonical_text(source_db: Sourc
     source_db.run("CREATE CAST (mood AS text) WITH FUNCTION mood_text(mood)")
     (finding,) = describe(source_db.endpoint, request).findings
     assert (finding.code, finding.details["column"]) == ("DPONE_TYPE_UNSUPPORTED", "m")
+
+
+@pytest.mark.parametrize("declared", ["outer_mood", "outer_mood[]", "mood[]"])
+def test_a_cast_function_is_found_below_every_domain(source_db: SourceDb, declared: str) -> None:
+    """PostgreSQL casts a domain as what lies below all of its domains."""
+    source_db.run(
+        "CREATE TYPE mood AS ENUM ('ok', 'bad')",
+        "CREATE FUNCTION mood_text(mood) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'x' $$",
+        "CREATE CAST (mood AS text) WITH FUNCTION mood_text(mood)",
+        "CREATE DOMAIN inner_mood AS mood",
+        "CREATE DOMAIN outer_mood AS inner_mood",
+        f"CREATE TABLE t (id int PRIMARY KEY, m {declared})",
+    )
+    source_db.grant()
+    (finding,) = describe(source_db.endpoint, source_db.request(string_columns=frozenset({"m"}))).findings
+    assert (finding.code, finding.details["column"]) == ("DPONE_TYPE_UNSUPPORTED", "m")
