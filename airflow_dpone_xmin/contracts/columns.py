@@ -42,7 +42,7 @@ class SourceColumn:
     :param typmod: ``atttypmod``, -1 when absent.
     :param nullable: False only with a NOT NULL constraint.
     :param is_array: whether the type is an array.
-    :param element: (schema, typname, typtype) of what an array or a domain is made of in the end; None for any other type.
+    :param element: (schema, typname, typtype) of what the type is made of in the end, the worst of several parts; None for a plain type.
     :param deterministic: False when its collation calls different texts equal.
     """
 

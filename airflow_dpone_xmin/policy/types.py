@@ -174,7 +174,7 @@ TYPES: Mapping[str, TypeRule] = {
 KINDS: Mapping[str, TypeRule] = {
     "enum": _text("labels may be renamed; a rename makes the next payload full"),
     "domain": _text("its definition may change, which makes the next payload full; over any type that is not refused"),
-    "composite": _text("a row has no counterpart on SQL Server"),
+    "composite": _text("a row has no counterpart on SQL Server; of any types that are not refused"),
     "array": _text("an array has no counterpart on SQL Server; of any type that is not refused"),
     "range": _text(_BOUNDS),
     "multirange": _text("a multirange has no counterpart on SQL Server"),
@@ -185,14 +185,14 @@ KINDS: Mapping[str, TypeRule] = {
 """Kinds of types that users define, and the kinds that no column should have."""
 
 _KIND_OF = {"e": "enum", "d": "domain", "c": "composite", "r": "range", "m": "multirange", "p": "pseudo", "b": "extension"}
-_CATALOGS = ("pg_catalog", "information_schema")
+CATALOGS = ("pg_catalog", "information_schema")
 
 
 def kind_of(column: SourceColumn) -> str | None:
     """The row of :data:`KINDS` that a column's type belongs to; None for a built-in type of :data:`TYPES`."""
     if column.is_array and column.type_kind != "p":
         return "array"
-    if column.type_kind == "c" and column.type_schema in _CATALOGS:
+    if column.type_kind == "c" and column.type_schema in CATALOGS:
         return "catalog row"
     if column.type_schema == "pg_catalog" and column.type_kind in ("b", "r", "m"):
         return None
@@ -202,7 +202,7 @@ def kind_of(column: SourceColumn) -> str | None:
 def decide(column: SourceColumn) -> TypeRule | None:
     """The rule of a column's type; None for a built-in type that this version does not know.
 
-    An array or domain is as good as what it is made of: over a refused or unknown type it is refused or unknown itself.
+    A type is as good as what it is made of: over a refused or unknown type it is refused or unknown itself.
     """
     kind = kind_of(column)
     if kind is None:
@@ -212,6 +212,11 @@ def decide(column: SourceColumn) -> TypeRule | None:
     schema, name, letter = column.element
     inner = decide(SourceColumn(column.name, column.attnum, name, name, letter, schema, -1, column.nullable))
     return KINDS[kind] if inner is not None and inner.verdict is not Verdict.REFUSED else inner
+
+
+def admitted_types() -> tuple[str, ...]:
+    """Built-in types that are carried or may land as text."""
+    return tuple(name for name, rule in TYPES.items() if rule.verdict is not Verdict.REFUSED)
 
 
 def volatile_types() -> tuple[str, ...]:

@@ -15,11 +15,12 @@ from airflow_dpone_xmin.contracts.canonical import Canonical, digest
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection, SourceColumn
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.policy.planning import plan_columns
-from airflow_dpone_xmin.policy.types import volatile_types
+from airflow_dpone_xmin.policy.types import CATALOGS, admitted_types, volatile_types
 from airflow_dpone_xmin.source.relation import Leaf, RelationFacts
 from airflow_dpone_xmin.source.session import Session
 
 # Since PostgreSQL 18 a NOT NULL constraint may be NOT VALID: older rows can still hold NULL then.
+# Of all that a type is made of, made_of is a part that no contract admits, if there is one.
 _COLUMNS = sql.SQL("""
     SELECT a.attname::text, a.attnum::int, format_type(a.atttypid, a.atttypmod), t.typname::text, t.typtype::text, n.nspname::text,
            a.atttypmod::int,
@@ -34,11 +35,21 @@ _COLUMNS = sql.SQL("""
         WITH RECURSIVE inside(oid) AS (
             SELECT a.atttypid
             UNION
-            SELECT CASE WHEN s.typtype = 'd' THEN s.typbasetype ELSE s.typelem END FROM inside JOIN pg_type s ON s.oid = inside.oid
-            WHERE s.typtype = 'd' OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = s.oid))
+            SELECT p.oid FROM inside JOIN pg_type s ON s.oid = inside.oid JOIN pg_namespace sn ON sn.oid = s.typnamespace
+            CROSS JOIN LATERAL (
+                SELECT s.typbasetype WHERE s.typtype = 'd'
+                UNION ALL SELECT s.typelem WHERE EXISTS (SELECT FROM pg_type e WHERE e.typarray = s.oid)
+                UNION ALL SELECT f.atttypid FROM pg_attribute f
+                    WHERE s.typtype = 'c' AND sn.nspname <> ALL ({catalogs}::text[])
+                      AND f.attrelid = s.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+                UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE r.rngtypid = s.oid
+                UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE (to_jsonb(r) ->> 'rngmultitypid')::oid = s.oid
+            ) p(oid))
         SELECT en.nspname::text, e.typname::text, e.typtype::text
         FROM inside JOIN pg_type e ON e.oid = inside.oid JOIN pg_namespace en ON en.oid = e.typnamespace
-        WHERE e.oid <> a.atttypid AND e.typtype <> 'd' AND NOT EXISTS (SELECT FROM pg_type b WHERE b.typarray = e.oid)
+        WHERE e.oid <> a.atttypid AND e.typtype NOT IN ('d', 'r', 'm') AND NOT EXISTS (SELECT FROM pg_type b WHERE b.typarray = e.oid)
+        ORDER BY en.nspname = ANY ({catalogs}::text[]) AND NOT (en.nspname = 'pg_catalog' AND e.typname = ANY ({admitted}::text[])) DESC
+        LIMIT 1
     ) made_of ON true
     WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum""")
@@ -116,7 +127,8 @@ _KEYS = sql.SQL("""
 
 def read_columns(session: Session, oid: int) -> tuple[SourceColumn, ...]:
     """The live columns of the relation in attribute order."""
-    return tuple(_column(*row) for row in session.rows(_COLUMNS.format(oid=sql.Literal(oid))))
+    query = _COLUMNS.format(oid=sql.Literal(oid), catalogs=_text_array(CATALOGS), admitted=_text_array(admitted_types()))
+    return tuple(_column(*row) for row in session.rows(query))
 
 
 def _column(*row: Any) -> SourceColumn:

@@ -278,3 +278,19 @@ def test_a_cast_function_is_found_below_every_domain(source_db: SourceDb, declar
     source_db.grant()
     (finding,) = describe(source_db.endpoint, source_db.request(string_columns=frozenset({"m"}))).findings
     assert (finding.code, finding.details["column"]) == ("DPONE_TYPE_UNSUPPORTED", "m")
+
+
+@pytest.mark.parametrize("declared", ["bill", "bill[]", "nested", "costs", "costmultirange", "costs[]", "paid"])
+@pytest.mark.parametrize(("part", "codes"), [("money", ["DPONE_TYPE_UNSUPPORTED"]), ("float8", [])])
+def test_what_no_contract_admits_is_refused_inside_every_type(source_db: SourceDb, declared: str, part: str, codes: list[str]) -> None:
+    """The same amount is another text in a row or a range too."""
+    source_db.run(
+        f"CREATE TYPE bill AS (n integer, amount {part}, label text)",
+        "CREATE TYPE nested AS (n integer, b bill[])",
+        f"CREATE TYPE costs AS RANGE (subtype = {part}, multirange_type_name = costmultirange)",
+        "CREATE DOMAIN paid AS nested",
+        f"CREATE TABLE t (id int PRIMARY KEY, m {declared})",
+    )
+    source_db.grant()
+    described = describe(source_db.endpoint, source_db.request(string_columns=frozenset({"m"})))
+    assert [finding.code for finding in described.findings] == codes
