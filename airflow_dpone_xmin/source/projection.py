@@ -97,7 +97,8 @@ _TYPES = sql.SQL("""
     WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog' OR t.typname = ANY ({volatile}::text[])
     ORDER BY 1""")
 
-# The cast of a domain is that of the type below all of its domains.
+# The cast of a domain is that of the type below all of its domains. An extension's cast of its own type is the type's canonical text:
+# PostGIS has one.
 _FOREIGN_CASTS = sql.SQL("""
     WITH RECURSIVE source(attnum, name, declared, oid) AS (
         SELECT a.attnum, a.attname::text, format_type(a.atttypid, a.atttypmod), a.atttypid FROM pg_attribute a
@@ -107,6 +108,10 @@ _FOREIGN_CASTS = sql.SQL("""
         CROSS JOIN LATERAL (SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END) part(oid) WHERE part.oid <> 0)
     SELECT s.name, s.declared FROM source s JOIN pg_cast c ON c.castsource = s.oid
     WHERE c.casttarget = 'text'::regtype AND c.castmethod = 'f' AND c.castfunc >= 16384
+      AND NOT EXISTS (
+        SELECT FROM pg_depend t JOIN pg_depend f ON f.refclassid = t.refclassid AND f.refobjid = t.refobjid AND f.deptype = 'e'
+        WHERE t.classid = 'pg_type'::regclass AND t.objid = c.castsource AND t.deptype = 'e'
+          AND f.classid = 'pg_proc'::regclass AND f.objid = c.castfunc)
     ORDER BY s.attnum""")
 
 # Unique indexes without predicate or expression, by the names of their key columns; INCLUDE columns do not count.

@@ -264,6 +264,21 @@ def test_a_cast_function_of_somebodys_own_is_not_canonical_text(source_db: Sourc
     assert (finding.code, finding.details["column"]) == ("DPONE_TYPE_UNSUPPORTED", "m")
 
 
+def test_the_cast_that_an_extension_gives_its_own_type_is_canonical_text(source_db: SourceDb) -> None:
+    """As PostGIS does for geometry; a cast function that is not the extension's stays refused."""
+    source_db.run(
+        "CREATE EXTENSION hstore",
+        "CREATE FUNCTION hstore_text(hstore) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT hstore_to_json($1)::text $$",
+        "CREATE CAST (hstore AS text) WITH FUNCTION hstore_text(hstore)",
+        "CREATE TABLE t (id int PRIMARY KEY, m hstore)",
+    )
+    source_db.grant()
+    request = source_db.request(string_columns=frozenset({"m"}))
+    assert [finding.code for finding in describe(source_db.endpoint, request).findings] == ["DPONE_TYPE_UNSUPPORTED"]
+    source_db.run("ALTER EXTENSION hstore ADD FUNCTION hstore_text(hstore)")
+    assert describe(source_db.endpoint, request).findings == ()
+
+
 @pytest.mark.parametrize("declared", ["outer_mood", "outer_mood[]", "mood[]"])
 def test_a_cast_function_is_found_below_every_domain(source_db: SourceDb, declared: str) -> None:
     """PostgreSQL casts a domain as what lies below all of its domains."""
