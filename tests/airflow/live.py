@@ -46,6 +46,8 @@ class LiveAirflow:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "DPONE"))}
         self.environment = {
             **kept,
+            # `airflow standalone` looks its components up by name
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(self.port),

@@ -70,17 +70,18 @@ def test_runs_survive_signals_deferral_and_clearing_and_the_page_shows_them(live
     for name in VICTIMS:
         task = live.wait_task(name, "first", name, "success")
         summary = live.xcom(name, "first", name)
-        assert (task["try_number"], summary["status"], summary["attempt"]) == (2, "committed", 2), name
+        # a loaded machine may cost a try before the product is even reached: its own count of attempts is exact
+        assert (summary["status"], summary["attempt"]) == ("committed", 2) and task["try_number"] >= 2, name
         assert same(compose, summary["target"].split(".")[-1])
-        told = live.log(name, "first", name, attempt=1)
+        told = "".join(live.log(name, "first", name, attempt=number) for number in range(1, task["try_number"]))
         assert ("run.cancelled" in told) is name.startswith("sigterm"), told
     assert compose.target_rows("SELECT count(*), count(DISTINCT invocation_digest) FROM dpone.dpone_commit_receipt") == [(4, 4)]
 
     # a cleared task answers from its receipt, and says so
     (cleared, *_) = VICTIMS
-    before = live.xcom(cleared, "first", cleared)["receipt_id"]
+    before, tries = live.xcom(cleared, "first", cleared)["receipt_id"], live.task(cleared, "first", cleared)["try_number"]
     live.send("POST", f"/api/v2/dags/{cleared}/clearTaskInstances", {"dry_run": False, "only_failed": False, "dag_run_id": "first"})
-    live.until(lambda: live.task(cleared, "first", cleared)["try_number"] == 3, "the cleared task runs again")
+    live.until(lambda: live.task(cleared, "first", cleared)["try_number"] > tries, "the cleared task runs again")
     live.wait_task(cleared, "first", cleared, "success")
     again = live.xcom(cleared, "first", cleared)
     assert (again["status"], again["receipt_id"]) == ("replayed", before)
@@ -159,7 +160,7 @@ def test_an_attempt_without_a_heartbeat_and_its_retry_commit_once(live: LiveAirf
         os.kill(supervisor := task_process(live, first), signal.SIGSTOP)  # no heartbeat leaves this worker any more
         stopped.append(supervisor)
         try:
-            live.until(lambda: live.task(name, "overlap", name)["try_number"] == 2, "Airflow gives the first attempt up")
+            live.until(lambda: live.task(name, "overlap", name)["try_number"] > 1, "Airflow gives the first attempt up")
             live.until(lambda: len(blocked(compose)) == 2, "both attempts are at work")
             blocker.rollback()
             live.until(lambda: not blocked(compose), "both go on")
