@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_dpone_xmin.cli.registry_cmd import as_yaml
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.registry.discover import discover_source, source_queries, target_queries
+from airflow_dpone_xmin.registry.discover import discover_source, source_queries
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +37,9 @@ def discover_entry(
         :func:`~airflow_dpone_xmin.registry.discover.discover_source` raises.
     """
     if type in ("mssql", "embedded") and queries_only:
-        _print(context, {"entry": entry, "queries": target_queries(type), "fragment": None})
+        from airflow_dpone_xmin.runtime.provision import database_queries
+
+        _print(context, {"entry": entry, "queries": database_queries(type), "fragment": None})
     elif type in ("mssql", "embedded"):
         if not databases:
             raise XminError("cli.usage", "Name the target, staging and state databases with --database.")
@@ -69,13 +71,13 @@ def _discover(context: CliContext, entry: str, *, conn_id: str, relations: tuple
 
 
 def _discover_target(context: CliContext, entry: str, *, type: str, conn_id: str, databases: tuple[str, ...]) -> dict[str, Any]:
-    from airflow_dpone_xmin.runtime.provision import discover_databases
+    from airflow_dpone_xmin.runtime.provision import database_queries, discover_databases
 
     pins = discover_databases(context.endpoints(entry, conn_id=conn_id), engine=type, databases=databases)
     facts = {"database": databases[0], "database_authorities": pins}
     return {
         "entry": entry,
-        "queries": target_queries(type),
+        "queries": database_queries(type),
         "fragment": {"connections": {entry: {"type": type, "connection": facts}}},
     }
 

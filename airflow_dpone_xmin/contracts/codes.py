@@ -268,7 +268,7 @@ CODES: dict[str, ErrorSpec] = {
         "Load attempts repeat an invocation, so the catalog cannot be upgraded.",
         "Decide as owner which attempts are history, remove the others, then upgrade; nothing was changed.",
     ),
-    "mssql_transaction.staging_lease_lost": ErrorSpec("The staging session was evicted.", "Run again.", True),
+    "mssql_transaction.staging_database_lease_lost": ErrorSpec("The staging session was evicted.", "Run again.", True),
     "mssql_transaction.target_database_authority_mismatch": ErrorSpec("The target database is not the signed one.", _REVIEW),
     "mssql_transaction.target_database_unavailable": ErrorSpec(
         "The target database is not ONLINE and MULTI_USER.", "Bring it online.", True

@@ -41,21 +41,6 @@ _TIMELINE_PRIMARY = sql.SQL(
 )
 _TIMELINE_STANDBY = sql.SQL("SELECT timeline_id::bigint FROM pg_catalog.pg_control_checkpoint()")
 
-_MSSQL = """\
-SELECT d.name AS database_name, d.database_id,
-       CONVERT(nvarchar(33), d.create_date, 126) AS create_token,
-       CONVERT(nvarchar(36), r.database_guid) AS database_guid,
-       d.state_desc, d.user_access_desc, HAS_DBACCESS(d.name) AS has_dbaccess
-FROM master.sys.databases AS d
-INNER JOIN master.sys.database_recovery_status AS r ON r.database_id = d.database_id
-ORDER BY d.name"""
-
-_EMBEDDED = (
-    "SELECT d.datname, d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()",
-    "SELECT token FROM dbo.dpone_database_token",
-    "SELECT system_identifier FROM pg_catalog.pg_control_system()",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
@@ -79,14 +64,6 @@ def source_queries(relations: Sequence[str], *, physical_cluster: bool) -> tuple
     if physical_cluster:
         queries += [_SYSTEM, _TIMELINE_PRIMARY, _TIMELINE_STANDBY]
     return tuple(query.as_string(None) for query in queries)
-
-
-def target_queries(engine: str) -> tuple[str, ...]:
-    """The read-only queries for the three pinned fields of a database.
-
-    :param engine: ``mssql`` or ``embedded``; on the latter ``database_guid`` is uuid5(OID namespace, "system identifier:OID").
-    """
-    return (_MSSQL,) if engine == "mssql" else _EMBEDDED
 
 
 def discover_source(rows: Rows, relations: Sequence[str], *, physical_cluster: bool) -> Discovery:

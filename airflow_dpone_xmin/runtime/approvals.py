@@ -75,9 +75,11 @@ def _admissible(route: Route, view: View, repair: RepairSelection) -> RepairAuth
 
 
 def _may_pass(error: XminError) -> bool:
-    """Whether waiting may help: a row may appear, a checkpoint or an owner may move, a server may come back. Rows never change."""
+    """Whether waiting may help: a row may appear, a checkpoint or an owner may move, a server may come back. Rows never change, and
+    revisions only rise.
+    """
     if error.code == "repair_authority.binding_mismatch":
-        return _differing(error.details) == ["checkpoint"]
+        return _differing(error.details) == ["checkpoint"] and not _passed(error)
     return error.retryable or error.code.removeprefix("repair_authority.") in ("not_found", "not_yet_valid", "transfer_mismatch")
 
 
@@ -91,9 +93,15 @@ def _told(error: XminError) -> str:
         return error.message
     bound, current = (error.details[side]["checkpoint"] for side in ("bound", "current"))
     text = f"It is bound to another checkpoint: {_checkpoint(bound)}; current is {_checkpoint(current)}."
-    if current is not None and (bound is None or bound[1] <= current[1]):
+    if _passed(error):
         text += " The route has moved past it: propose a new one under another id."
     return text
+
+
+def _passed(error: XminError) -> bool:
+    """Whether the route's checkpoint has left the bound one behind."""
+    bound, current = (error.details[side]["checkpoint"] for side in ("bound", "current"))
+    return current is not None and (bound is None or bound[1] <= current[1])
 
 
 def _checkpoint(pair: Sequence[int] | None) -> str:

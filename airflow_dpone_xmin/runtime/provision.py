@@ -16,6 +16,7 @@ from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.describe import describe
+from airflow_dpone_xmin.target import mssql_queries, postgres_queries
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.connect import ddl_dialect, engine_for
@@ -24,6 +25,16 @@ from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import live_catalog, require_catalog, require_schemas
 from airflow_dpone_xmin.target.sql import STATE
 from airflow_dpone_xmin.target.upgrade import Upgrade, render_upgrade, upgrade
+
+
+def database_queries(engine: str) -> tuple[str, ...]:
+    """The read-only queries that :func:`discover_databases` asks, and a run too: there is one way to look at a database.
+
+    :param engine: ``mssql`` or ``embedded``; on the latter ``database_guid`` is uuid5(OID namespace, "system identifier:OID").
+    """
+    if engine == "mssql":
+        return (mssql_queries.METADATA_RIGHT.text, mssql_queries.OBSERVE_DATABASE.text)
+    return (postgres_queries.OBSERVE_DATABASE.format(token="(SELECT token FROM dbo.dpone_database_token)"),)
 
 
 def discover_databases(endpoint: Endpoint, *, engine: str, databases: Sequence[str]) -> dict[str, dict[str, Any]]:

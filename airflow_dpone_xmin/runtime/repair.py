@@ -138,6 +138,9 @@ def approve(route: Route, authority: RepairAuthority, *, endpoints: EndpointReso
         here = (identity.state_key.hex(), identity.scope_hash.hex())
         if (authority.state_key, authority.scope_hash) != here:
             raise XminError("repair_authority.binding_mismatch", "The document is bound to another route than this manifest's.")
+        current, bound = ledger.read_checkpoint(identity.state_key), authority.checkpoint
+        if current is not None and (bound is None or bound.revision < current.revision):
+            raise XminError("repair_authority.binding_mismatch", "The route has moved past the checkpoint that the document is bound to.")
         if ledger.find_authority(authority.authority_id) is not None:
             raise XminError("repair_authority.exists", f"{authority.authority_id} exists already.")
         ledger.insert_authority(row_of_authority(authority, envelope=envelope))

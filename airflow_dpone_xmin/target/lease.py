@@ -55,7 +55,7 @@ class StagingLease:
     def check(self) -> None:
         """Same session, same lock, same database.
 
-        :raises XminError: ``mssql_transaction.staging_lease_lost``, ``mssql_transaction.staging_database_*``.
+        :raises XminError: ``mssql_transaction.staging_database_lease_lost``, ``mssql_transaction.staging_database_*``.
         """
         try:
             held = self._engine.session_facts(self._watch) == self._identity
@@ -66,7 +66,7 @@ class StagingLease:
                 raise
             held = False
         if not held:
-            raise XminError("mssql_transaction.staging_lease_lost", "The staging session no longer holds its lease.")
+            raise XminError("mssql_transaction.staging_database_lease_lost", "The staging session no longer holds its lease.")
         verify_database(self._engine, self._watch, self._route, role="staging")
 
     @contextmanager

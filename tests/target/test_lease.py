@@ -264,7 +264,7 @@ def test_an_evicted_lease_is_a_typed_failure(world: World) -> None:
         for _ in range(2):
             with pytest.raises(XminError) as caught, lease.around():
                 pass
-            assert (caught.value.code, caught.value.retryable) == ("mssql_transaction.staging_lease_lost", True)
+            assert (caught.value.code, caught.value.retryable) == ("mssql_transaction.staging_database_lease_lost", True)
     assert sessions(world) == 0
     engine.close()
 
@@ -276,7 +276,7 @@ def test_a_released_lock_is_a_lost_lease(world: World) -> None:
         engine.release(lease._watch, resource=lease.resource)
         with pytest.raises(XminError) as caught:
             lease.check()
-        assert caught.value.code == "mssql_transaction.staging_lease_lost"
+        assert caught.value.code == "mssql_transaction.staging_database_lease_lost"
     engine.close()
 
 
@@ -325,7 +325,7 @@ def test_eviction_at_every_boundary_of_a_run(world: World, label: str) -> None:
     finally:
         OBSERVERS.remove(observer)
         StagingLease.__init__ = real  # type: ignore[method-assign]
-    assert caught.value.code == "mssql_transaction.staging_lease_lost"
+    assert caught.value.code == "mssql_transaction.staging_database_lease_lost"
     assert world.run("one").receipt.counts.updated == 1
     assert world.staged() == []
 
@@ -358,7 +358,7 @@ def test_eviction_during_cleanup_is_a_committed_outcome(world: World, label: str
     assert not watches, "nothing was evicted"
     assert (outcome.status, outcome.cleanup_error and outcome.cleanup_error.code) == (
         "committed_cleanup_failed",
-        "mssql_transaction.staging_lease_lost",
+        "mssql_transaction.staging_database_lease_lost",
     )
     assert world.source_rows(("id", "qty")) == world.target_rows(("id", "qty"))
     world.run("two")

@@ -181,7 +181,7 @@ def test_an_evicted_lease_session(world: World, embedded_only: None) -> None:
         session.append(event.session.connection.connection.driver_connection.info.backend_pid)
 
     with before("lease.take", remember), before("stage.prove", evict):
-        error = refused(world, "mssql_transaction.staging_lease_lost")
+        error = refused(world, "mssql_transaction.staging_database_lease_lost")
     assert error.retryable is True
     recovers(world)
 
