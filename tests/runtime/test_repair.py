@@ -473,7 +473,6 @@ def test_an_unused_approval_leaves_nothing_to_propose(stopped: World, owner: Own
     assert caught.value.code == "evidence.not_found"
 
 
-@pytest.mark.usefixtures("embedded_only")
 def test_a_run_that_the_route_has_moved_past_proposes_nothing(stopped: World, owner: Owner) -> None:
     stopped.source.run("INSERT INTO orders SELECT g, g FROM generate_series(1, 5) g")
     committed(stopped, "between")
@@ -482,6 +481,7 @@ def test_a_run_that_the_route_has_moved_past_proposes_nothing(stopped: World, ow
     assert caught.value.code == "repair_authority.binding_mismatch"
 
 
+@pytest.mark.usefixtures("embedded_only")
 def test_an_approval_is_inserted_only_where_it_stays_as_it_is(stopped: World, owner: Owner) -> None:
     """Without its trigger the row could be altered later: the catalog is proven first."""
     proposal = owner.propose(stopped, "stopped")
