@@ -96,6 +96,7 @@ def test_deferral_event_and_resume(stopped: World, approver: Owner, tmp_path: Pa
     (dags / "manifest.json").write_text(json.dumps(stopped.manifest()))
     environment = {name: value for name, value in os.environ.items() if name != "AIRFLOW_CONN_DWH"} | {
         "AIRFLOW_HOME": str(home),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",  # another test's may be in the environment
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "PYTHONPATH": os.pathsep.join([os.getcwd(), *[path for path in sys.path if path]]),
