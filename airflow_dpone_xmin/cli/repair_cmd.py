@@ -62,7 +62,10 @@ def propose(
         )
     document = authority.model_dump(mode="json")
     try:
-        output.write_text(as_yaml(document), encoding="utf-8")
+        with output.open("x", encoding="utf-8") as file:  # never over a document that somebody has reviewed
+            file.write(as_yaml(document))
+    except FileExistsError:
+        raise XminError("registry.unwritable", f"{output} exists already.", hint="Name another file, or remove it first.") from None
     except OSError as error:
         raise XminError("registry.unwritable", f"{output} cannot be written: {type(error).__name__}.") from None
 

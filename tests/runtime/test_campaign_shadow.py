@@ -233,8 +233,11 @@ def indexes(world: World) -> list[tuple[Any, ...]]:
 
 def test_a_value_that_moved_between_rows_has_a_way_out(campaign: Callable[..., World]) -> None:
     """A unique index beside the key sees two rows of different times; the hint's steps lead to parity."""
-    world = campaign()
-    unique = "CREATE UNIQUE INDEX u ON landing.orders (note) WHERE __dpone__deleted_at IS NULL"
+    world = campaign(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, qty integer NOT NULL, note text)",
+        "INSERT INTO orders SELECT g, g, 'n' || g FROM generate_series(1, 1000) g",
+    )
+    unique = "CREATE UNIQUE INDEX u ON landing.orders (qty) WHERE __dpone__deleted_at IS NULL"
     world.target.run(unique)
     opened(world)
     done: list[int] = []
@@ -242,7 +245,7 @@ def test_a_value_that_moved_between_rows_has_a_way_out(campaign: Callable[..., W
     def observer(event: Event) -> None:
         if event.phase == "after" and event.label == "chunk.fence" and not done:
             done.append(1)
-            world.source.run("UPDATE orders SET note = 'moved' WHERE id = 5", "UPDATE orders SET note = 'n5' WHERE id = 955")
+            world.source.run("UPDATE orders SET qty = -1 WHERE id = 5", "UPDATE orders SET qty = 5 WHERE id = 955")
 
     OBSERVERS.append(observer)
     try:

@@ -343,7 +343,7 @@ def test_a_column_that_differs_by_case(world: World) -> None:
     with pytest.raises(XminError) as caught:
         world.run()
     assert caught.value.code == "DPONE_TARGET_UNSUPPORTED"
-    assert caught.value.details["differences"] == ["column QTY differs from one of this route's only by case"]
+    assert caught.value.details["differences"] == ["column QTY has the name of one of this route's under some collation"]
 
 
 @pytest.mark.usefixtures("embedded_only")
