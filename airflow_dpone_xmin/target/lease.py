@@ -159,5 +159,7 @@ def _sleep(cancel: Cancellation) -> Callable[[float], None]:
 def _told(error: XminError, *, attempts: int) -> XminError:
     exhausted = _transient(error)
     deadline = exhausted and attempts <= len(WAITS_SECONDS)
-    details = {**error.details, "stage": "staging_lease", "attempts": attempts, "exhausted": exhausted, "deadline": deadline}
+    # Stage, SQLSTATE, attempts and flags only (reference); what a pin was and is, is in the message.
+    seen = {name: error.details[name] for name in ("sqlstate",) if name in error.details}
+    details = {**seen, "stage": "staging_lease", "attempts": attempts, "exhausted": exhausted, "deadline": deadline}
     return XminError(error.code, error.message, hint=error.hint, details=details, retryable=error.retryable)
