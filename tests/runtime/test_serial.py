@@ -20,6 +20,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.approvals import authority_status
+from airflow_dpone_xmin.runtime.bundle import export_bundle
 from airflow_dpone_xmin.runtime.campaign import (
     abandon_campaign,
     campaign_target,
@@ -73,6 +74,7 @@ def paths(world: World, owner: Owner) -> dict[Any, Callable[[Route], Any]]:
         plan_document: lambda route: problems(plan_document(route, endpoints=found)),
         state_document: lambda route: state_document(route, endpoints=found),
         receipt_documents: lambda route: receipt_documents(route, endpoints=found, run_id=None, limit=5),
+        export_bundle: lambda route: export_bundle(route, endpoints=found, output=world.work_dir / "bundle"),
         authority_documents: lambda route: authority_documents(route, endpoints=found, ref=None),
         authority_status: lambda route: status(authority_status(route, endpoints=found, repair=owner.select(world, "fix"))),
         propose: lambda route: propose(route, Invocation(world.process, "stopped"), endpoints=found, **new),
