@@ -53,7 +53,7 @@ def incremental(world: World, *, handoff: str = "orders_v1") -> None:
 
 
 def opened(world: World, run_id: str = "r1", **kw: Any) -> Any:
-    return open_campaign(world.route(), run_id, endpoints=world.endpoints, registry_serial=1, **kw)
+    return open_campaign(world.route(), run_id, endpoints=world.endpoints, **kw)
 
 
 def lane(world: World, run_id: str = "r1", number: int = 0, **kw: Any) -> Any:
@@ -61,7 +61,7 @@ def lane(world: World, run_id: str = "r1", number: int = 0, **kw: Any) -> Any:
 
 
 def published(world: World, run_id: str = "r1", **kw: Any) -> Any:
-    return publish_campaign(world.route(), run_id, endpoints=world.endpoints, registry_serial=1, **kw)
+    return publish_campaign(world.route(), run_id, endpoints=world.endpoints, **kw)
 
 
 def refusal(call: Callable[..., Any], *arguments: Any, **kw: Any) -> XminError:
@@ -219,11 +219,11 @@ class Step:
             campaign_ledger.LEASE_TTL = timedelta(seconds=self.ttl)
             lanes_module.RENEW_SECONDS, lanes_module.POLL_SECONDS, lanes_module.WAITS_SECONDS = self.ttl / 4, 0.2, (0.2, 0.5)
         if self.phase == "open":
-            return open_campaign(job.route, job.run_id, endpoints=known, registry_serial=1, repair=job.repair, progress=progress)
+            return open_campaign(job.route, job.run_id, endpoints=known, repair=job.repair, progress=progress)
         if self.phase == "lane":
             return run_lane(job.route, job.run_id, self.number, endpoints=known, progress=progress)
         if self.phase == "publish":
-            return publish_campaign(job.route, job.run_id, endpoints=known, registry_serial=1, repair=job.repair, progress=progress)
+            return publish_campaign(job.route, job.run_id, endpoints=known, repair=job.repair, progress=progress)
         return abandon_campaign(job.route, job.run_id, endpoints=known)
 
 

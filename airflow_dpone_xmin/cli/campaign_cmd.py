@@ -83,7 +83,7 @@ def open_(
 
     route = load_route(context, manifest, table)
     with live_progress(context.output) as (progress, cancel):
-        found = open_campaign(route, _named(context, run_id), **_shared(context, repair_authority_ref), progress=progress, cancel=cancel)
+        found = open_campaign(route, context.named_run(run_id), **_shared(context, repair_authority_ref), progress=progress, cancel=cancel)
     _show(context, route, found)
 
 
@@ -106,7 +106,7 @@ def lane(
     from airflow_dpone_xmin.runtime.lane import run_lane
     from airflow_dpone_xmin.runtime.lanes import run_lanes
 
-    route, name = load_route(context, manifest, table), _named(context, run_id)
+    route, name = load_route(context, manifest, table), context.named_run(run_id)
     spec, before = spec_of(route), look_at_campaign(route, endpoints=context.endpoints)
     with chunk_progress(context.output, before) as (progress, cancel):
         common: dict[str, Any] = {"endpoints": context.endpoints, "progress": progress, "cancel": cancel}
@@ -152,7 +152,7 @@ def publish(
     route = load_route(context, manifest, table)
     with live_progress(context.output) as (progress, cancel):
         outcome = publish_campaign(
-            route, _named(context, run_id), **_shared(context, repair_authority_ref), progress=progress, cancel=cancel
+            route, context.named_run(run_id), **_shared(context, repair_authority_ref), progress=progress, cancel=cancel
         )
     show_outcome(context, route, outcome)
 
@@ -174,7 +174,7 @@ def run(
     route = load_route(context, manifest, table)
     with chunk_progress(context.output, None) as (progress, cancel):
         outcome = run_campaign(
-            route, _named(context, run_id), lanes, **_shared(context, repair_authority_ref), progress=progress, cancel=cancel
+            route, context.named_run(run_id), lanes, **_shared(context, repair_authority_ref), progress=progress, cancel=cancel
         )
     show_outcome(context, route, outcome)
 
@@ -195,24 +195,13 @@ def abandon(
     route = load_route(context, manifest, table)
     if not yes:
         typer.confirm(f"Drop what campaign {route.handoff_id} has loaded for {route.layout.target.display}?", abort=True, err=True)
-    campaign = abandon_campaign(route, _named(context, run_id), endpoints=context.endpoints)
+    campaign = abandon_campaign(route, context.named_run(run_id), endpoints=context.endpoints)
     facts = {"campaign": campaign.campaign_key.hex(), "handoff_id": campaign.handoff_id, "status": campaign.state.value}
     context.output.result(facts, lambda console: print_facts(console, facts, title=route.process))
 
 
-def _named(context: CliContext, run_id: str | None) -> str:
-    import uuid
-
-    name = run_id or str(uuid.uuid4())
-    context.output.note(f"run id {name}")
-    return name
-
-
 def _shared(context: CliContext, ref: str | None) -> dict[str, Any]:
-    from airflow_dpone_xmin.runtime.repair import select_repair
-
-    repair = select_repair(ref, registry=context.registry.document, trusted_keys=context.settings.trusted_keys)
-    return {"endpoints": context.endpoints, "registry_serial": context.registry.serial, "repair": repair}
+    return {"endpoints": context.endpoints, "repair": context.repair(ref)}
 
 
 def _show(context: CliContext, route: Route, found: CampaignProgress) -> None:

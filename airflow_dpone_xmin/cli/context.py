@@ -13,6 +13,7 @@ import inspect
 import sys
 import traceback
 import typing
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
     from airflow_dpone_xmin.registry.load import VerifiedRegistry
     from airflow_dpone_xmin.runtime.settings import Settings
+    from airflow_dpone_xmin.target.repair import RepairSelection
 
 _PANEL = "Common options"
 
@@ -113,6 +115,18 @@ class CliContext:
 
         settings = self.settings
         return load_registry(settings.require_registry(), trusted_keys=settings.trusted_keys, environment=settings.environment)
+
+    def named_run(self, run_id: str | None) -> str:
+        """The scheduler identity of a run, a new UUID unless it is given; told, so that the same run can be named again."""
+        name = run_id or str(uuid.uuid4())
+        self.output.note(f"run id {name}")
+        return name
+
+    def repair(self, ref: str | None) -> RepairSelection | None:
+        """The approval of a reference; None when none is named."""
+        from airflow_dpone_xmin.runtime.repair import select_repair
+
+        return select_repair(ref, registry=self.registry.document, trusted_keys=self.settings.trusted_keys)
 
     @cached_property
     def endpoints(self) -> EndpointResolver:

@@ -98,7 +98,7 @@ def approve(
     from airflow_dpone_xmin.registry.load import read_bytes
     from airflow_dpone_xmin.registry.sign import sign_document
     from airflow_dpone_xmin.runtime.repair import approve as insert
-    from airflow_dpone_xmin.runtime.repair import parse_authority, select_repair
+    from airflow_dpone_xmin.runtime.repair import parse_authority
 
     route = load_route(context, manifest, table)
     authority = parse_authority(read_bytes(document), yaml=True)
@@ -109,7 +109,7 @@ def approve(
         payload = json.dumps(authority.model_dump(mode="json"), sort_keys=True).encode("utf-8")
         envelope = sign_document(payload, read_signer(key, public_key=public_key), payload_type=PAYLOAD_TYPE)
         # What no run could verify must not burn the id.
-        selection = select_repair(authority.authority_id, registry=context.registry.document, trusted_keys=context.settings.trusted_keys)
+        selection = context.repair(authority.authority_id)
         if selection is not None and selection.open_envelope is not None:
             selection.open_envelope(envelope)
     insert(route, authority, endpoints=context.endpoints, owner=owner, envelope=envelope)
@@ -133,11 +133,11 @@ def show(
     """Show one approval and whether it can still be used."""
     from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.runtime.approvals import authority_status
-    from airflow_dpone_xmin.runtime.repair import authority_documents, select_repair
+    from airflow_dpone_xmin.runtime.repair import authority_documents
 
     route = load_route(context, manifest, table)
     document = authority_documents(route, endpoints=context.endpoints, ref=ref)[0]
-    repair = select_repair(ref, registry=context.registry.document, trusted_keys=context.settings.trusted_keys)
+    repair = context.repair(ref)
     if repair is not None:
         status = authority_status(route, endpoints=context.endpoints, repair=repair)
         document |= {"usable": status.ready, "verdict": status.reason, "message": status.message}

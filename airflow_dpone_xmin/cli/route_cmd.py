@@ -140,17 +140,12 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Extract, stage and classify; change nothing in the target.")] = False,
 ) -> None:
     """Run one route once: all of it commits, or none of it does."""
-    import uuid
-
     from airflow_dpone_xmin.cli.progress import live_progress
     from airflow_dpone_xmin.contracts.state import Invocation
     from airflow_dpone_xmin.runtime import reconcile as runtime
-    from airflow_dpone_xmin.runtime.repair import select_repair
 
-    route = load_route(context, manifest, table)
-    invocation = Invocation(process=route.process, run_id=run_id or str(uuid.uuid4()))
-    repair = select_repair(repair_authority_ref, registry=context.registry.document, trusted_keys=context.settings.trusted_keys)
-    context.output.note(f"run id {invocation.run_id}")
+    route, repair = load_route(context, manifest, table), context.repair(repair_authority_ref)
+    invocation = Invocation(process=route.process, run_id=context.named_run(run_id))
     with live_progress(context.output) as (progress, cancel):
         execute: Any = runtime.dry_run if dry_run else runtime.reconcile
         outcome = execute(

@@ -56,6 +56,13 @@ class XminError(Exception):
             "retryable": self.retryable,
         }
 
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> XminError:
+        """The error that :meth:`to_dict` described, for example after a trigger's event carried it."""
+        return _rebuild(
+            str(document["code"]), str(document["message"]), str(document["hint"]), document["details"], bool(document["retryable"])
+        )
+
 
 def _rebuild(code: str, message: str, hint: str, details: dict[str, Any], retryable: bool) -> XminError:
     return XminError(code, message, hint=hint, details=details, retryable=retryable)

@@ -21,7 +21,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.operators.committed import CommittedTask
 from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.reconcile import KILL_GRACE_SECONDS, log_progress
-from airflow_dpone_xmin.operators.selection import SelectedRoute, authority_ref, manifest_source, select
+from airflow_dpone_xmin.operators.selection import SelectedRoute, authority_ref, manifest_source, portable_manifest, select
 from airflow_dpone_xmin.operators.worker import CancellableWork
 
 if TYPE_CHECKING:
@@ -111,7 +111,6 @@ class BackfillOpenOperator(_CampaignTask):
             selected.route,
             str(context["run_id"]),
             endpoints=resolve_endpoints(selected.route),
-            registry_serial=selected.registry.serial,
             repair=selected.repair(authority_ref(self.repair_authority_ref)),
         )
         log.info("%s: %s", selected.route.process, found.sentence())
@@ -181,10 +180,8 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
         event = event or {}
         log.info("%s", event.get("message", "The campaign was not looked at."))
         if event.get("outcome") != "complete":
-            error = event.get("error") or XminError("campaign.stalled", "The trigger ended without an event.").to_dict()
-            raise to_airflow(
-                XminError(error["code"], error["message"], hint=error["hint"], details=error["details"], retryable=error["retryable"])
-            )
+            told = event.get("error")
+            raise to_airflow(XminError.from_dict(told) if told else XminError("campaign.stalled", "The trigger ended without an event."))
         return self.execute(context)
 
     def _campaign(self, context: Context, selected: SelectedRoute) -> dict[str, Any]:
@@ -196,7 +193,6 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
         endpoints = resolve_endpoints(route)
         common = {
             "endpoints": endpoints,
-            "registry_serial": selected.registry.serial,
             "repair": selected.repair(authority_ref(self.repair_authority_ref)),
         }
         if self.inline_lanes is None:
@@ -220,7 +216,7 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
         """Return when every chunk is committed; defer until then."""
         from airflow_dpone_xmin.triggers.campaign import CampaignTrigger, look
 
-        manifest = self._document()
+        manifest = portable_manifest(self, self.manifest)
         since = time.time()
         while True:
             status = look(manifest, table=self.table or None, since=since, stall_seconds=self.stall_seconds)
@@ -239,12 +235,6 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
                 )
                 self.defer(trigger=trigger, method_name="execute_complete")
             self._run(_sleep, self.poke_interval)
-
-    def _document(self) -> dict[str, Any]:
-        """The manifest as plain JSON: a path of the worker may not exist in the triggerer."""
-        from airflow_dpone_xmin.runtime.manifests import read_manifest
-
-        return dict(json.loads(json.dumps(read_manifest(manifest_source(self, self.manifest)), default=str)))
 
 
 def _sleep(seconds: float, *, progress: object, cancel: Cancellation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,13 @@ def manifest_source(task: BaseOperator, manifest: str | Mapping[str, Any]) -> Ma
         return manifest
     folder = task.dag.folder if task.has_dag() else None
     return Path(folder or ".") / manifest
+
+
+def portable_manifest(task: BaseOperator, manifest: str | Mapping[str, Any]) -> Any:
+    """A task's manifest as plain JSON: a path of the worker may not exist in the triggerer."""
+    from airflow_dpone_xmin.runtime.manifests import read_manifest
+
+    return json.loads(json.dumps(read_manifest(manifest_source(task, manifest)), default=str))
 
 
 def authority_ref(rendered: str | None) -> str | None:

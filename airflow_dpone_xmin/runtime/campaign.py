@@ -133,7 +133,7 @@ def rehearse_campaign(route: Route, *, endpoints: EndpointResolver) -> str:
         found = target.find()
         if found is not None:
             return f"{found.state.value}: {target.ledger.progress(found).sentence()}"
-        work = _work(target, route, target.wanted, "check", serial=0, repair=None)
+        work = _work(target, route, target.wanted, "check", repair=None)
         opened = _prepared(target, work, endpoints=endpoints, progress=silent, cancel=cancel)
         return f"would open {len(opened.ranges)} chunks into {target.wanted.shadow or 'the live table'}"
 
@@ -143,7 +143,6 @@ def open_campaign(
     run_id: str,
     *,
     endpoints: EndpointResolver,
-    registry_serial: int,
     repair: RepairSelection | None = None,
     progress: Listener = silent,
     cancel: Cancellation | None = None,
@@ -156,10 +155,10 @@ def open_campaign(
     """
     cancel = cancel or Cancellation()
     with campaign_target(route, endpoints=endpoints, cancel=cancel) as target, _audited(target, route, run_id):
-        _accept_registry(target, route, registry_serial)
+        _accept_registry(target, route)
         found = target.find()
         if found is None:
-            work = _work(target, route, target.wanted, run_id, serial=registry_serial, repair=repair)
+            work = _work(target, route, target.wanted, run_id, repair=repair)
             found = _open(target, work, endpoints=endpoints, progress=progress, cancel=cancel)
         if found.state is CampaignState.ABANDONED:
             target.require_open()
@@ -181,7 +180,6 @@ def publish_campaign(
     run_id: str,
     *,
     endpoints: EndpointResolver,
-    registry_serial: int,
     repair: RepairSelection | None = None,
     progress: Listener = silent,
     cancel: Cancellation | None = None,
@@ -195,8 +193,8 @@ def publish_campaign(
         _audited(target, route, run_id),
         _alone(target),
     ):
-        _accept_registry(target, route, registry_serial)
-        work = _work(target, route, target.find() or target.require_open(), run_id, serial=registry_serial, repair=repair)
+        _accept_registry(target, route)
+        work = _work(target, route, target.find() or target.require_open(), run_id, repair=repair)
         ledger = Ledger(target.session, target.verified.catalog, target.verified.authority)
         receipt = ledger.find_receipt(work.invocation_digest)
         if receipt is not None:
@@ -213,7 +211,7 @@ def abandon_campaign(route: Route, run_id: str, *, endpoints: EndpointResolver, 
     with campaign_target(route, endpoints=endpoints, cancel=cancel or Cancellation()) as target, _alone(target):
         # A plan that no longer fits is a reason to abandon, not to refuse it.
         found = target.ledger.find(target.wanted.campaign_key)
-        work = _work(target, route, found or target.require_open(), run_id, serial=0, repair=None)
+        work = _work(target, route, found or target.require_open(), run_id, repair=None)
         abandon(target.engine, target.dialect, target.session, target.verified.catalog, work, authority=target.verified.authority)
         return replace(work.campaign, state=CampaignState.ABANDONED)
 
@@ -240,9 +238,7 @@ def _wanted(route: Route, spec: CampaignSpec, identity: RouteIdentity, *, create
     )
 
 
-def _work(
-    target: CampaignTarget, route: Route, campaign: Campaign, run_id: str, *, serial: int, repair: RepairSelection | None
-) -> CampaignWork:
+def _work(target: CampaignTarget, route: Route, campaign: Campaign, run_id: str, *, repair: RepairSelection | None) -> CampaignWork:
     # The seed belongs to the campaign, whatever run publishes it.
     invocation = Invocation(process=campaign.process, run_id=f"campaign:{campaign.campaign_key.hex()}")
     return CampaignWork(
@@ -255,16 +251,15 @@ def _work(
         run_id=run_id,
         invocation=invocation,
         invocation_digest=invocation_digest(invocation),
-        registry_serial=serial,
         repair=repair,
     )
 
 
-def _accept_registry(target: CampaignTarget, route: Route, serial: int) -> None:
+def _accept_registry(target: CampaignTarget, route: Route) -> None:
     resource = f"dpone:registry:{route.environment}"
     with exclusive(target.engine, target.session, resource=resource, timeout=route.target_lock_timeout):
         ledger = Ledger(target.session, target.verified.catalog, target.verified.authority)
-        ledger.accept_registry(environment=route.environment, serial=serial)
+        ledger.accept_registry(environment=route.environment, serial=route.registry_serial)
         target.engine.commit(target.session, resource=resource)
 
 

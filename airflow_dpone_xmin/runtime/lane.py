@@ -23,6 +23,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import invocation_digest
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress, silent
 from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.campaign import CampaignTarget, campaign_target, spec_of
 from airflow_dpone_xmin.runtime.reconcile import AFTERWARDS_SECONDS, source_request
@@ -119,11 +120,21 @@ def _lane(
         source = stack.enter_context(SourceSession(endpoints(route.source.entry, conn_id=route.source_conn_id), cancel=cancel))
         staging = stack.enter_context(staging_lease(target.engine, route, load_id, cancel=cancel))
         keeper = stack.enter_context(LeaseKeeper(target, route, campaign))
-        worker = _Lane(route, f"{run_id}:{lane}", target=target, campaign=campaign, source=source, staging=staging, keeper=keeper)
-        worker.load_id, worker.invocation = load_id, invocation_digest(Invocation(process=route.process, run_id=run_id))
-        worker.request = source_request(route, work_dir=directory.path)
-        worker.result, worker.progress, worker.cancel = result, progress, cancel
-        yield worker
+        yield _Lane(
+            route=route,
+            owner=f"{run_id}:{lane}",
+            load_id=load_id,
+            invocation_digest=invocation_digest(Invocation(process=route.process, run_id=run_id)),
+            request=source_request(route, work_dir=directory.path),
+            target=target,
+            campaign=campaign,
+            source=source,
+            staging=staging,
+            keeper=keeper,
+            result=result,
+            progress=progress,
+            cancel=cancel,
+        )
 
 
 class LeaseKeeper:
@@ -170,36 +181,36 @@ class LeaseKeeper:
                     return
 
 
+@dataclass(slots=True, kw_only=True)
 class _Lane:
-    """The loop over chunks."""
+    """The loop over chunks.
 
+    :param owner: name under which it leases chunks.
+    :param load_id: of its staging table, one for all of its chunks.
+    :param invocation_digest: of its run, for the receipts.
+    :param keeper: renews the lease of the chunk in work.
+    :param result: counts across the attempts of this lane.
+    """
+
+    route: Route
+    owner: str
     load_id: UUID
-    invocation: bytes
+    invocation_digest: bytes
+    request: SourceRequest
+    target: CampaignTarget
+    campaign: Campaign
+    source: SourceSession
+    staging: StagingLease
+    keeper: LeaseKeeper
     result: LaneResult
     progress: Listener
     cancel: Cancellation
-
-    def __init__(
-        self,
-        route: Route,
-        owner: str,
-        *,
-        target: CampaignTarget,
-        campaign: Campaign,
-        source: SourceSession,
-        staging: StagingLease,
-        keeper: LeaseKeeper,
-    ) -> None:
-        self._route, self._owner, self._target, self._campaign = route, owner, target, campaign
-        self._source, self._staging, self._keeper = source, staging, keeper
-        self._engine, self._catalog = target.engine, target.verified.catalog
-        self.request = source_request(route, work_dir=work_base(route))
 
     def work(self) -> None:
         """:raises XminError: what stopped the lane; its chunk was given back then."""
         while True:
             self.cancel.check()
-            lease = self._target.ledger.claim(self._campaign, owner=self._owner)
+            lease = self.target.ledger.claim(self.campaign, owner=self.owner)
             if lease is not None:
                 self._work_on(lease)
             elif self._over():
@@ -209,23 +220,23 @@ class _Lane:
 
     def _over(self) -> bool:
         """Nothing is left, or another lane still works on the rest."""
-        found = self._target.find()
+        found = self.target.find()
         if found is not None and found.state is CampaignState.PUBLISHED:
             return True
-        return self._target.ledger.progress(self._target.require_open()).complete
+        return self.target.ledger.progress(self.target.require_open()).complete
 
     def _work_on(self, lease: ChunkLease) -> None:
         started = time.monotonic()
-        with self._keeper.holding(lease):
+        with self.keeper.holding(lease):
             try:
-                receipt = repair_chunk(self._target.ledger, self._campaign, lease) or self._load(lease)
+                receipt = repair_chunk(self.target.ledger, self.campaign, lease) or self._load(lease)
             except XminError as error:
                 if error.code not in ("mssql_transaction.commit_outcome_unknown", "campaign.lease_lost"):
                     self._give_back(lease)
                 raise
         self._count(receipt)
-        note = f"chunk {lease.range.number + 1} of {self._campaign.chunk_count}"
-        total = self._campaign.chunk_count
+        note = f"chunk {lease.range.number + 1} of {self.campaign.chunk_count}"
+        total = self.campaign.chunk_count
         self.progress(Progress("CHUNK_COMPLETE", rows=receipt.rows, seconds=time.monotonic() - started, total=total, note=note))
 
     def _count(self, receipt: LoadReceipt) -> None:
@@ -234,27 +245,27 @@ class _Lane:
         self.result.failures = 0
 
     def _load(self, lease: ChunkLease) -> LoadReceipt:
-        campaign, spec = self._campaign, spec_of(self._route)
-        envelope = extract_chunk(self._source, self.request, spec, lease.range, anchor=campaign.anchor, progress=silent)
-        work_session = self._staging.work
+        campaign, spec = self.campaign, spec_of(self.route)
+        envelope = extract_chunk(self.source, self.request, spec, lease.range, anchor=campaign.anchor, progress=silent)
+        work_session = self.staging.work
         try:
             staged = stage_envelope(
-                self._engine,
+                self.target.engine,
                 work_session,
                 envelope,
                 load_id=self.load_id,
-                lease=self._staging,
+                lease=self.staging,
                 progress=silent,
                 cancel=self.cancel,
                 indexed=campaign.shadow is None,
             )
             work = ChunkWork(
-                route=self._route,
+                route=self.route,
                 campaign=campaign,
                 lease=lease,
-                binding=self._target.identity.binding,
+                binding=self.target.identity.binding,
                 load_id=self.load_id,
-                invocation_digest=self.invocation,
+                invocation_digest=self.invocation_digest,
                 envelope=envelope,
                 staged=staged,
             )
@@ -262,17 +273,18 @@ class _Lane:
         except XminError as error:
             if error.code != "mssql_transaction.commit_outcome_unknown":
                 with contextlib.suppress(XminError):  # what stays is swept by a later run
-                    self._engine.drop_stages(work_session, [self.load_id])
+                    self.target.engine.drop_stages(work_session, [self.load_id])
             raise
         finally:
             envelope.rows_artifact.path.unlink(missing_ok=True)
-        self._engine.drop_stages(work_session, [self.load_id])  # the next chunk's stage has the same name
+        self.target.engine.drop_stages(work_session, [self.load_id])  # the next chunk's stage has the same name
         return receipt
 
     def _commit(self, work: ChunkWork) -> LoadReceipt:
-        authority = verify_databases(self._engine, self._target.session, self._route)
+        target = self.target
+        authority = verify_databases(target.engine, target.session, self.route)
         try:
-            return commit_chunk(self._engine, self._target.dialect, self._target.session, self._catalog, work, authority=authority)
+            return commit_chunk(target.engine, target.dialect, target.session, target.verified.catalog, work, authority=authority)
         except CommitInDoubt as doubt:
             found = self._probe(work.lease.range.number)
             if found is None:
@@ -282,19 +294,19 @@ class _Lane:
             raise XminError("mssql_transaction.connection_lost", message) from None
 
     def _probe(self, number: int) -> LoadReceipt | None:
-        operation, resource = chunk_operation(self._campaign, number), chunk_resource(self._campaign, number)
+        operation, resource = chunk_operation(self.campaign, number), chunk_resource(self.campaign, number)
         with outcome_unknown(), self._fresh() as session:
-            ledger = CampaignLedger(session, self._catalog, verify_databases(self._engine, session, self._route))
-            timeout = self._route.target_lock_timeout
-            return probe(self._engine, session, lambda: ledger.find_load_receipt(operation), resource=resource, timeout=timeout)
+            ledger = CampaignLedger(session, self.target.verified.catalog, verify_databases(self.target.engine, session, self.route))
+            timeout = self.route.target_lock_timeout
+            return probe(self.target.engine, session, lambda: ledger.find_load_receipt(operation), resource=resource, timeout=timeout)
 
     def _give_back(self, lease: ChunkLease) -> None:
         """Best effort: a lease that stays expires."""
         with contextlib.suppress(XminError), self._fresh() as session:
-            authority = verify_databases(self._engine, session, self._route)
-            CampaignLedger(session, self._catalog, authority).give_back(self._campaign, lease)
+            authority = verify_databases(self.target.engine, session, self.route)
+            CampaignLedger(session, self.target.verified.catalog, authority).give_back(self.campaign, lease)
 
     @contextmanager
     def _fresh(self) -> Iterator[Session]:
-        with contextlib.closing(self._engine.connect("target", cancel=Cancellation(), lock_timeout=AFTERWARDS_SECONDS)) as session:
+        with contextlib.closing(self.target.engine.connect("target", cancel=Cancellation(), lock_timeout=AFTERWARDS_SECONDS)) as session:
             yield session

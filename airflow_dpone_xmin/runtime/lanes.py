@@ -83,7 +83,6 @@ def run_campaign(
     lanes: int | None = None,
     *,
     endpoints: EndpointResolver,
-    registry_serial: int,
     repair: RepairSelection | None = None,
     progress: Listener = silent,
     cancel: Cancellation | None = None,
@@ -94,10 +93,10 @@ def run_campaign(
     :raises XminError: as the three parts.
     """
     common: dict[str, Any] = {"endpoints": endpoints, "progress": progress, "cancel": cancel or Cancellation()}
-    opened = open_campaign(route, run_id, registry_serial=registry_serial, repair=repair, **common)
+    opened = open_campaign(route, run_id, repair=repair, **common)
     if opened.campaign.state is CampaignState.OPEN and not opened.complete:
         run_lanes(route, run_id, lanes or spec_of(route).lanes, **common)
-    return publish_campaign(route, run_id, registry_serial=registry_serial, repair=repair, **common)
+    return publish_campaign(route, run_id, repair=repair, **common)
 
 
 def _start(route: Route, run_id: str, lane: int, endpoints: FixedEndpoints) -> _Child:

@@ -5,7 +5,6 @@ Imported by DAG files: Airflow's SDK and contracts at module level, everything e
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSensorTimeout, Airfl
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.operators.errors import to_airflow
 from airflow_dpone_xmin.operators.inline import InlineDeleteMode, authored_manifest
-from airflow_dpone_xmin.operators.selection import authority_ref, manifest_source
+from airflow_dpone_xmin.operators.selection import authority_ref, manifest_source, portable_manifest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -131,7 +130,7 @@ class RepairAuthoritySensor(BaseSensorOperator):
         if outcome == "ready":
             return
         if outcome == "refused" and event.get("error"):
-            self._end(to_airflow(_error_of(event["error"])))
+            self._end(to_airflow(XminError.from_dict(event["error"])))
         self._end(AirflowSensorTimeout(f"Repair authority {ref} was not usable within {self.timeout:.0f} s: {message}"))
 
     def _look_once(self, ref: str) -> bool:
@@ -149,13 +148,11 @@ class RepairAuthoritySensor(BaseSensorOperator):
         return status
 
     def _defer(self, ref: str) -> None:
-        from airflow_dpone_xmin.runtime.manifests import read_manifest
         from airflow_dpone_xmin.triggers.repair_authority import RepairAuthorityTrigger
 
-        document = read_manifest(manifest_source(self, self.manifest))
         self.defer(
             trigger=RepairAuthorityTrigger(
-                manifest=json.loads(json.dumps(document, default=str)),
+                manifest=portable_manifest(self, self.manifest),
                 table=self.table or None,
                 repair_authority_ref=ref,
                 poke_interval=self.poke_interval,
@@ -169,14 +166,3 @@ class RepairAuthoritySensor(BaseSensorOperator):
         if self.soft_fail or self.never_fail:
             raise AirflowSkipException(f"Skipped instead of failed: {failure}") from None
         raise failure from None
-
-
-def _error_of(document: Mapping[str, Any]) -> XminError:
-    """The trigger's error again."""
-    return XminError(
-        str(document["code"]),
-        str(document["message"]),
-        hint=str(document["hint"]),
-        details=document["details"],
-        retryable=bool(document["retryable"]),
-    )

@@ -73,7 +73,6 @@ class CampaignWork:
     run_id: str
     invocation: Invocation
     invocation_digest: bytes
-    registry_serial: int
     repair: RepairSelection | None = None
 
     @property
@@ -302,7 +301,6 @@ class _Publication:
             scope_hash=work.scope_hash,
             schema_hash=work.schema_hash,
             target_authority_digest=work.target_authority_digest,
-            registry_serial=work.registry_serial,
             position=Position(checkpoint=None, head=self._ledger.read_head(work.binding.identity)),
             source=work.route.source,
             snapshot=snapshot,

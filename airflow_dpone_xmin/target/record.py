@@ -39,7 +39,6 @@ class Record:
     scope_hash: bytes
     schema_hash: bytes
     target_authority_digest: bytes
-    registry_serial: int
     position: Position
     source: SourceIdentity
     snapshot: str
@@ -65,7 +64,6 @@ def record_of(work: Work) -> Record:
         scope_hash=work.scope_hash,
         schema_hash=work.schema_hash,
         target_authority_digest=work.target_authority_digest,
-        registry_serial=work.route.registry_serial,
         position=work.position,
         source=envelope.source,
         snapshot=envelope.snapshot,
@@ -115,7 +113,7 @@ def write_record(ledger: Ledger, record: Record, *, counts: ActionCounts, detect
     ledger.write_checkpoint(_checkpoint_row(record, receipt), previous=checkpoint)
     new_head = Head(state_key=record.state_key, revision=receipt.new_revision, load_id=record.load_id)
     ledger.write_head(record.target_identity, new_head, exists=head is not None)
-    ledger.write_receipt(receipt, registry_serial=record.registry_serial)
+    ledger.write_receipt(receipt, registry_serial=record.route.registry_serial)
     if repair is not None:
         ledger.consume(
             {

@@ -15,9 +15,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_dpone_xmin.contracts.errors import XminError
-
-ANSWER_SECONDS = 60.0
-"""How long one look is waited for before the log says so; the same look goes on."""
+from airflow_dpone_xmin.triggers.looking import ANSWER_SECONDS, Looking
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +81,13 @@ class CampaignTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look, tell, sleep."""
-        pending: asyncio.Task[CampaignStatus] | None = None
+        looking = Looking(self._look)
         while True:
-            pending = pending or asyncio.create_task(asyncio.to_thread(self._look))
             try:
-                # Shielded: a thread cannot be cancelled, and a second one would only queue behind it.
-                status = await asyncio.wait_for(asyncio.shield(pending), ANSWER_SECONDS)
+                status = await looking.answer(ANSWER_SECONDS)
             except TimeoutError:
                 self.log.warning("The state database has not answered yet.")
                 continue
-            pending = None
             self.log.info("%s", status.message)
             if status.complete or status.error is not None:
                 error = None if status.error is None else status.error.to_dict()

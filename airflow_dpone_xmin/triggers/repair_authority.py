@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.triggers.looking import ANSWER_SECONDS, Looking
 
 if TYPE_CHECKING:
     from airflow_dpone_xmin.runtime.approvals import AuthorityStatus
-
-ANSWER_SECONDS = 60.0
-"""How long one look is waited for before the log says so; the same look goes on, so that none pile up."""
 
 
 def look(manifest: str | Path | Mapping[str, Any], *, table: str | None, ref: str) -> AuthorityStatus:
@@ -87,16 +85,13 @@ class RepairAuthorityTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look, say what is missing, sleep, until an end is reached."""
         status: AuthorityStatus | None = None
-        pending: asyncio.Task[AuthorityStatus] | None = None
+        looking = Looking(self._look)
         while True:
-            pending = pending or asyncio.create_task(asyncio.to_thread(self._look))
             try:
-                # Shielded: a thread cannot be cancelled, and a second one would only queue behind it.
-                status = await asyncio.wait_for(asyncio.shield(pending), self._patience(first=status is None))
+                status = await looking.answer(self._patience(first=status is None))
             except TimeoutError:
                 self.log.warning("Repair authority %s: the state database has not answered yet.", self.repair_authority_ref)
             else:
-                pending = None
                 self.log.info("%s", told(self.repair_authority_ref, status))
                 if status.ready or status.final:
                     yield TriggerEvent(self._event("ready" if status.ready else "refused", status))
@@ -105,7 +100,7 @@ class RepairAuthorityTrigger(BaseTrigger):
             if remaining <= 0:
                 yield TriggerEvent(self._event("timeout", status))
                 return
-            await asyncio.sleep(0 if pending else min(self.poke_interval, remaining))
+            await asyncio.sleep(0 if looking.pending else min(self.poke_interval, remaining))
 
     def _patience(self, *, first: bool) -> float:
         """A first look gets its time even when the triggerer starts late: until then nobody has looked since the approval may have come."""
