@@ -492,7 +492,7 @@ def _arguments(what: Any) -> str:
             continue
         meanings |= parameters(layer.__doc__ or "")
         for parameter in inspect.signature(layer.__init__ if inspect.isclass(layer) else layer).parameters.values():
-            if parameter.name not in ("self", "kwargs"):
+            if parameter.name not in ("self", "args", "kwargs"):
                 default = "" if parameter.kind is inspect.Parameter.VAR_KEYWORD else "required"
                 rows[parameter.name] = default if parameter.default is inspect.Parameter.empty else f"`{parameter.default!r}`"
     cells = [(f"`{name}`", default, meanings.get(name, "as Airflow has it")) for name, default in rows.items()]

@@ -131,7 +131,7 @@ def _prepare(channel: Channel) -> None:
     from airflow import settings
 
     settings.configure_orm()
-    logger = logging.getLogger("airflow_dpone_xmin.operators.reconcile")
+    logger = logging.getLogger("airflow_dpone_xmin.operators.task")
     logger.addHandler(ProgressHandler(channel))
 
 

@@ -5,10 +5,9 @@ Imported by every DAG file: Airflow's SDK and contracts at module level, everyth
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +18,9 @@ from airflow_dpone_xmin.contracts.campaign import LEASE_TTL
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.operators.committed import CommittedTask
-from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
-from airflow_dpone_xmin.operators.reconcile import KILL_GRACE_SECONDS, log_progress
+from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow
 from airflow_dpone_xmin.operators.selection import SelectedRoute, authority_ref, manifest_source, portable_manifest, select
-from airflow_dpone_xmin.operators.worker import CancellableWork
+from airflow_dpone_xmin.operators.task import XminTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,8 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class _CampaignTask(BaseOperator):
-    """What the three have in common: the manifest, cancellable work, and one place where errors end."""
+class _CampaignTask(XminTask, BaseOperator):
+    """What the three have in common: the manifest."""
 
     template_fields: Sequence[str] = ("manifest", "table")
     ui_color = "#e9f3ea"
@@ -43,44 +41,14 @@ class _CampaignTask(BaseOperator):
         require_fenced_retries(self.retries)
         self.manifest = str(manifest) if isinstance(manifest, Path) else manifest
         self.table = table
-        self._work: CancellableWork[Any] | None = None
-        self._process: str | None = None
 
-    def execute(self, context: Context) -> Any:
-        """Do this task's part of the campaign."""
-        try:
-            selected = select(manifest_source(self, self.manifest), table=self.table)
-            self._process = selected.route.process
-            return self._campaign(context, selected)
-        except XminError as error:
-            from airflow_dpone_xmin.operators.publish import count_failure
-
-            count_failure(self._process, error)
-            if error.details:
-                log.error("%s details: %s", error.code, json.dumps(error.details, default=str))
-            raise to_airflow(error) from None
-
-    def on_kill(self) -> None:
-        """Interrupt the drivers and wait for the work to end; committed chunks stay."""
-        if self._work is not None:
-            log.warning("Asked to stop; cancelling, for at most %.0f s.", KILL_GRACE_SECONDS)
-            self._work.stop()
+    def _execute(self, context: Context) -> Any:
+        selected = select(manifest_source(self, self.manifest), table=self.table)
+        self._process = selected.route.process
+        return self._campaign(context, selected)
 
     def _campaign(self, context: Context, selected: SelectedRoute) -> Any:
         raise NotImplementedError
-
-    def _run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Run a use case in a thread that ``on_kill`` can end."""
-        cancel = Cancellation()
-        self._work = CancellableWork(
-            lambda: call(*arguments, **named, progress=log_progress, cancel=cancel), cancel=cancel, grace=KILL_GRACE_SECONDS
-        )
-        try:
-            return self._work.wait()
-        except XminError:
-            raise
-        except Exception as fault:  # its text may quote what a driver was given
-            raise unexpected(fault) from None
 
 
 class BackfillOpenOperator(_CampaignTask):

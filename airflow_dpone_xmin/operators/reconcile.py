@@ -5,8 +5,6 @@ Imported by every DAG file: Airflow's SDK and contracts at module level, everyth
 
 from __future__ import annotations
 
-import functools
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -15,15 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.operators.committed import CommittedTask
-from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
+from airflow_dpone_xmin.operators.errors import require_fenced_retries
 from airflow_dpone_xmin.operators.inline import InlineDeleteMode, authored_manifest
 from airflow_dpone_xmin.operators.selection import authority_ref, manifest_source, select
-from airflow_dpone_xmin.operators.stop import approval_request, without_command
-from airflow_dpone_xmin.operators.worker import CancellableWork
+from airflow_dpone_xmin.operators.task import XminTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,11 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KILL_GRACE_SECONDS = 30.0
-"""How long ``on_kill`` waits; below Airflow's ``killed_task_cleanup_time`` of 60 seconds."""
 
-
-class XminReconcileOperator(CommittedTask, BaseOperator):
+class XminReconcileOperator(CommittedTask, XminTask, BaseOperator):
     """Make a target table equal to one snapshot of a PostgreSQL table, deletes included, in one target transaction.
 
     The run is identified by process, ``run_id`` and ``map_index``, never by the try number: a retry, and a cleared task too, answers from
@@ -116,25 +108,6 @@ class XminReconcileOperator(CommittedTask, BaseOperator):
         )
         self.table = table
         self.repair_authority_ref = repair_authority_ref
-        self._work: CancellableWork[Outcome] | None = None
-        self._process: str | None = None
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Run one attempt of this DAG run."""
-        try:
-            return self._execute(context)
-        except XminError as error:
-            raise to_airflow(self._logged(error)) from None
-        except Exception as fault:  # its text may quote what a driver was given
-            raise to_airflow(self._logged(unexpected(fault))) from None
-
-    def on_kill(self) -> None:
-        """Interrupt the drivers and wait for the work to end, at most :data:`KILL_GRACE_SECONDS`; ``execute`` then raises."""
-        if self._work is None:
-            return
-        log.warning("Asked to stop; cancelling, for at most %.0f s.", KILL_GRACE_SECONDS)
-        ended = self._work.stop()
-        log.warning("The work has ended." if ended else "The work did not end in time; its receipt will tell what happened.")
 
     def _execute(self, context: Context) -> dict[str, Any]:
         from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
@@ -146,33 +119,10 @@ class XminReconcileOperator(CommittedTask, BaseOperator):
         invocation = Invocation(process=route.process, run_id=str(context["run_id"]), map_index=_map_index(context))
         self._process = route.process
         _announce(route, invocation, ref=ref)
-        cancel, found = Cancellation(), resolve_endpoints(route)
-        call = functools.partial(
-            reconcile,
-            route,
-            invocation,
-            endpoints=found,
-            repair=selected.repair(ref),
-            progress=log_progress,
-            cancel=cancel,
-        )
-        self._work = CancellableWork(call, cancel=cancel, grace=KILL_GRACE_SECONDS)
-        outcome = self._work.wait()
+        found = resolve_endpoints(route)
+        outcome = self._run(reconcile, route, invocation, endpoints=found, repair=selected.repair(ref))
         _conclude(outcome)
         return self._committed(context, route, found, outcome)
-
-    def _logged(self, error: XminError) -> XminError:
-        """Log what the exception's text does not hold, once, and count the attempt."""
-        from airflow_dpone_xmin.operators.publish import count_failure
-
-        count_failure(self._process, error)
-        request = approval_request(error)
-        if request is not None:
-            log.error("%s", request)
-            return without_command(error)
-        if error.details:
-            log.error("%s details: %s", error.code, json.dumps(error.details, default=str))
-        return error
 
 
 def _map_index(context: Context) -> int:
@@ -195,14 +145,6 @@ def _announce(route: Route, invocation: Invocation, *, ref: str | None) -> None:
         log.info("Exceptional run: repair authority %s is selected.", ref)
     for notice in route.notices:
         log.warning("Manifest: %s", notice)
-
-
-def log_progress(progress: Progress) -> None:
-    """One line per phase: rows, bytes, seconds, rows/s. The record carries the event itself for programs that listen."""
-    from airflow_dpone_xmin.runtime.progress import describe_progress
-
-    level = logging.DEBUG if progress.event.endswith("_PROGRESS") else logging.INFO
-    log.log(level, "%s", describe_progress(progress), extra={"dpone_progress": progress})
 
 
 def _conclude(outcome: Outcome) -> None:

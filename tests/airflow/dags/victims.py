@@ -47,7 +47,7 @@ class Victim(XminReconcileOperator):
                 if (progress := getattr(record, "dpone_progress", None)) is not None:
                     strike(progress.event)
 
-        logging.getLogger("airflow_dpone_xmin.operators.reconcile").addHandler(Listener())
+        logging.getLogger("airflow_dpone_xmin.operators.task").addHandler(Listener())
         OBSERVERS.append(lambda event: strike(event.label) if event.phase == "after" or event.statement is None else None)
         return super().execute(context)
 
