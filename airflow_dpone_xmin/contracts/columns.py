@@ -68,7 +68,8 @@ class ColumnPlan:
     :param source_type: the source's declaration, for messages and schema hash.
     :param nullable: whether NULL may occur.
     :param key: whether the column belongs to the unique key.
-    :param cast_to_text: whether the extraction query casts the column to ``text``.
+    :param cast_to_text: whether the extraction query reads the column as ``text``.
+    :param built_in: whether the type is PostgreSQL's own. The text of another is what its output function gives: a cast may be anybody's.
     :param mssql_type: physical type on SQL Server, for example ``nvarchar(40)``.
     :param embedded_type: physical type on the embedded engine, for example ``character varying(20)``.
     :param precision: decimal digits, DECIMAL only.
@@ -89,6 +90,7 @@ class ColumnPlan:
     scale: int | None = None
     max_units: int | None = None
     ordinal: int = 0
+    built_in: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def plan_column(column: SourceColumn, *, key: bool, text_contract: bool, overrid
     rule = _rule(column)
     if key:
         plan = _plan_key(column, rule, text_contract=text_contract, ordinal=ordinal)
-    elif text_contract and not _natural_text(column, rule):
+    elif text_contract and not _natural_text(rule):
         plan = _base_plan(column, CANONICAL, key=False, ordinal=ordinal)
     else:
         plan = _plan_value(column, rule, ordinal=ordinal)
@@ -130,9 +130,9 @@ def _rule(column: SourceColumn) -> TypeRule:
     return rule
 
 
-def _natural_text(column: SourceColumn, rule: TypeRule) -> bool:
-    """A text type under a text contract is what it is, ``char`` aside: its canonical text has no padding."""
-    return rule.verdict is Verdict.CARRIED and rule.family is Family.TEXT and column.base_type != "bpchar"
+def _natural_text(rule: TypeRule) -> bool:
+    """A text type under a text contract is what it is; a cast would take the padding from ``char``."""
+    return rule.verdict is Verdict.CARRIED and rule.family is Family.TEXT
 
 
 def _plan_value(column: SourceColumn, rule: TypeRule, *, ordinal: int) -> ColumnPlan:
@@ -191,6 +191,7 @@ def _base_plan(column: SourceColumn, rule: TypeRule, *, key: bool, ordinal: int)
         mssql_type=rule.mssql,
         embedded_type=rule.embedded,
         ordinal=ordinal,
+        built_in=kind_of(column) is None,
     )
 
 

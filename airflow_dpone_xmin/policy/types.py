@@ -108,9 +108,7 @@ _CARRIED: Mapping[str, TypeRule] = {
     "float8": _carried(Family.DOUBLE, "float", "double precision"),
     "text": _carried(Family.TEXT, "nvarchar(max)", "text", key=0, why="as a key: needs an override nvarchar(n)"),
     "varchar": _carried(Family.TEXT, "nvarchar(2n), over 4000: nvarchar(max)", "text", key=0, why="as a key: nvarchar(n)"),
-    "bpchar": _carried(
-        Family.TEXT, "nvarchar(2n), over 4000: nvarchar(max)", "text", why="padded as declared; under a text contract without the padding"
-    ),
+    "bpchar": _carried(Family.TEXT, "nvarchar(2n), over 4000: nvarchar(max)", "text", why="padded as declared"),
     "json": _carried(Family.TEXT, "nvarchar(max)", "text", cast=True),
     "jsonb": _carried(Family.TEXT, "nvarchar(max)", "text", cast=True),
     "uuid": _carried(Family.UUID, "uniqueidentifier", "uuid", key=72, cast=True, why="as a key: 72 bytes, because it is staged as text"),

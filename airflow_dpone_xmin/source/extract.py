@@ -216,6 +216,8 @@ class _Ticker:
 
 def _select(column: ColumnPlan) -> sql.Composed:
     name = sql.Identifier(column.name)
+    if column.cast_to_text and not column.built_in:
+        return sql.SQL("CASE WHEN num_nulls({name}) = 0 THEN format('%s', {name}) END AS {name}").format(name=name)
     if column.cast_to_text:
         return sql.SQL("{name}::text AS {name}").format(name=name)
     wide = _WIDER.get(column.family)

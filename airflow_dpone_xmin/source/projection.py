@@ -97,22 +97,12 @@ _TYPES = sql.SQL("""
     WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog' OR t.typname = ANY ({volatile}::text[])
     ORDER BY 1""")
 
-# The cast of a domain is that of the type below all of its domains. An extension's cast of its own type is the type's canonical text:
-# PostGIS has one.
+# Among PostgreSQL's own types. Other types are read by their output functions, which no cast replaces.
 _FOREIGN_CASTS = sql.SQL("""
-    WITH RECURSIVE source(attnum, name, declared, oid) AS (
-        SELECT a.attnum, a.attname::text, format_type(a.atttypid, a.atttypmod), a.atttypid FROM pg_attribute a
-        WHERE a.attrelid = {oid} AND a.attname = ANY ({names}::text[])
-        UNION ALL
-        SELECT s.attnum, s.name, s.declared, part.oid FROM source s JOIN pg_type t ON t.oid = s.oid
-        CROSS JOIN LATERAL (SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END) part(oid) WHERE part.oid <> 0)
-    SELECT s.name, s.declared FROM source s JOIN pg_cast c ON c.castsource = s.oid
-    WHERE c.casttarget = 'text'::regtype AND c.castmethod = 'f' AND c.castfunc >= 16384
-      AND NOT EXISTS (
-        SELECT FROM pg_depend t JOIN pg_depend f ON f.refclassid = t.refclassid AND f.refobjid = t.refobjid AND f.deptype = 'e'
-        WHERE t.classid = 'pg_type'::regclass AND t.objid = c.castsource AND t.deptype = 'e'
-          AND f.classid = 'pg_proc'::regclass AND f.objid = c.castfunc)
-    ORDER BY s.attnum""")
+    SELECT a.attname::text, format_type(a.atttypid, a.atttypmod)
+    FROM pg_attribute a JOIN pg_cast c ON c.castsource = a.atttypid AND c.casttarget = 'text'::regtype
+    WHERE a.attrelid = {oid} AND a.attname = ANY ({names}::text[]) AND c.oid >= 16384
+    ORDER BY a.attnum""")
 
 # Unique indexes without predicate or expression, by the names of their key columns; INCLUDE columns do not count.
 _KEYS = sql.SQL("""
@@ -171,13 +161,13 @@ def read_projection(
 
 
 def _refuse_foreign_casts(session: Session, facts: RelationFacts, plans: Sequence[ColumnPlan]) -> None:
-    """``::text`` must be the type's own output: a cast function that somebody made may map two values to one text, and change."""
-    cast = [plan.name for plan in plans if plan.cast_to_text]
+    """``::text`` must be PostgreSQL's own: a cast that somebody made may map two values to one text, and change."""
+    cast = [plan.name for plan in plans if plan.cast_to_text and plan.built_in]
     rows = session.rows(_FOREIGN_CASTS.format(oid=sql.Literal(facts.oid), names=_text_array(cast))) if cast else []
     for name, kind in rows:
         raise XminError(
             "DPONE_TYPE_UNSUPPORTED",
-            f"Column {name!r} has type {kind}, whose cast to text is a function of its own, not the type's output.",
+            f"Column {name!r} has type {kind}, whose cast to text is somebody's own, not PostgreSQL's.",
             hint="Leave the column out of the route, or carry it in a column of type text.",
             details={"column": name, "type": kind},
         )

@@ -166,8 +166,7 @@ def fill(world: World, cases: Sequence[Case]) -> None:
 
 def differences(world: World, cases: Sequence[Case]) -> list[tuple[str, int]]:
     """(declaration, id) of every value that is not the same on both sides."""
-    as_text = [case.contract or case.name in ("json", "jsonb") for case in cases]
-    shown = ", ".join(f"c{n}::text" if text else f"c{n}" for n, text in enumerate(as_text))
+    shown = ", ".join(source_form(case).format(f"c{n}") for n, case in enumerate(cases))
     with world.source.connect() as owner:
         owner.execute(PINS)
         left = {row[0]: row[1:] for row in owner.execute(f"SELECT id, {shown} FROM public.orders").fetchall()}  # type: ignore[call-overload]
@@ -184,6 +183,13 @@ def differences(world: World, cases: Sequence[Case]) -> list[tuple[str, int]]:
         for case, one, other in zip(cases, left[key], right[key], strict=True)
         if exact(case, one) != exact(case, other)
     ]
+
+
+def source_form(case: Case) -> str:
+    """How the source shows a value of *case* without a loss: a cast to text takes padding away, of domains too."""
+    if case.name in KINDS:
+        return "CASE WHEN num_nulls({0}) = 0 THEN format('%s', {0}) END"
+    return "{}::text" if case.contract and case.name != "bpchar" or case.name in ("json", "jsonb") else "{}"
 
 
 def not_updated(world: World, cases: Sequence[Case]) -> list[str]:
