@@ -6,10 +6,12 @@ Nothing here knows a dialect. Imports contracts only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, ColumnElement, DateTime, Uuid
+from sqlalchemy import BigInteger, Boolean, ColumnElement, DateTime, Dialect, Uuid
 from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
@@ -50,6 +52,10 @@ class Utc(UserDefinedType[Any]):
     """A UTC instant without offset, microseconds: ``datetime2(6)``."""
 
     cache_ok = True
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], str | None]:
+        """ISO text: pyodbc keeps as many digits of a datetime as the server's type catalog tells, down to none."""
+        return lambda value: None if value is None else value.isoformat(sep=" ", timespec="microseconds")
 
 
 class Text(UserDefinedType[str]):
