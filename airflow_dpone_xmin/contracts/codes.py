@@ -253,6 +253,10 @@ CODES: dict[str, ErrorSpec] = {
     "mssql_transaction.constraint_violation": ErrorSpec(
         "The target refused a row by a constraint.", "Compare the target's constraints with the source."
     ),
+    "mssql_transaction.row_too_wide": ErrorSpec(
+        "A row needs more than the 8,060 bytes that SQL Server keeps in a page: too many long columns hold values at once.",
+        "Nothing was written. Drop columns from the source table, or split it.",
+    ),
     "mssql_transaction.statement_failed": ErrorSpec("The target refused a statement.", "See the details; report it if it persists."),
     "mssql_transaction.commit_outcome_unknown": ErrorSpec(
         "Whether the transaction committed cannot be decided yet.", "Run the same invocation again: the receipt decides.", True

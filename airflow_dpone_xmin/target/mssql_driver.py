@@ -172,6 +172,7 @@ _CODES: dict[int, str] = {
     2601: "constraint_violation",
     547: "constraint_violation",
     515: "constraint_violation",
+    511: "row_too_wide",  # a value that leaves its page still takes 24 bytes there
     18456: "authentication_failed",
     4060: "authentication_failed",
 }

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
+from airflow_dpone_xmin.contracts.codes import CODES
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.manifest import parse_manifest
 from airflow_dpone_xmin.target import mssql_driver
@@ -154,3 +155,19 @@ def test_a_login_waits_ten_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> N
         found = endpoint(**asked)
         MssqlEngine(found, layout, state=found)._pool("target")
         assert seen["connect_args"] == {"timeout": given}
+
+
+@pytest.mark.parametrize(
+    ("state", "native", "label", "code"),
+    [
+        ("42000", 1205, "finalize.update", "conflict"),
+        ("42000", 511, "stage.load", "row_too_wide"),
+        ("23000", 0, "finalize.insert", "constraint_violation"),
+        ("08S01", 10054, "finalize.commit", "connection_lost"),
+        ("42000", 8152, "finalize.insert", "statement_failed"),
+        ("42000", 8152, "connect", "unreachable"),
+    ],
+)
+def test_a_drivers_error_gets_the_code_of_what_can_be_done(state: str, native: int, label: str, code: str) -> None:
+    assert mssql_driver.code_of(state, native, label) == f"mssql_transaction.{code}"
+    assert f"mssql_transaction.{code}" in CODES
