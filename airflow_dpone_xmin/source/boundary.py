@@ -36,7 +36,7 @@ from airflow_dpone_xmin.source.relation import (
 from airflow_dpone_xmin.source.session import Session
 
 MAX_ATTEMPTS = 5
-_PAUSE_SECONDS = 0.2
+_PAUSE_SECONDS, _FLUSH_PAUSE_SECONDS = 0.2, 0.02
 
 _BEGIN = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 #: Everything that could change how a value reads as text, or end a transaction whose stream is busy elsewhere. SET takes no snapshot.
@@ -64,6 +64,12 @@ _RESOLVE = sql.SQL("""
 _LIVE_OID = sql.SQL("SELECT to_regclass({})::oid::bigint")
 _SNAPSHOT = sql.SQL("SELECT pg_current_snapshot()::text")
 _SNAPSHOT_12 = sql.SQL("SELECT txid_current_snapshot()::text")
+#: End of the log so far, NULL where the role may not ask, and the seconds in which the log writer puts what has ended on disk.
+_WRITTEN = sql.SQL("""
+    SELECT CASE WHEN has_function_privilege('pg_current_wal_insert_lsn()', 'EXECUTE')
+                 AND has_function_privilege('pg_current_wal_flush_lsn()', 'EXECUTE') THEN pg_current_wal_insert_lsn()::text END,
+        3 * extract(epoch FROM current_setting('wal_writer_delay')::interval)::float8""")
+_FLUSHED = sql.SQL("SELECT pg_current_wal_flush_lsn() >= {}::pg_lsn")
 
 T = TypeVar("T")
 
@@ -75,6 +81,8 @@ class Boundary:
     :param version: ``server_version_num``.
     :param snapshot: token of the transaction's snapshot.
     :param leaves: storages of the relation when the snapshot was taken.
+    :param written: where the server's log ended when the snapshot was taken; None on a standby, whose log is on disk before it is seen.
+    :param settled: :func:`time.monotonic` after which everything that the snapshot saw as ended is on disk anyway.
     :param attempt: how many boundaries were opened until this one was stable, 1-based.
     """
 
@@ -87,6 +95,8 @@ class Boundary:
     projection: Projection
     snapshot: str
     horizons: Horizons
+    written: str | None
+    settled: float
     attempt: int = 1
 
     @property
@@ -105,6 +115,22 @@ class Boundary:
         :raises Unstable: when an extraction may have read two different states.
         """
         _require_stable(self.session, self.facts, expected=self.leaves)
+
+    def wait_until_durable(self) -> None:
+        """Wait until a crash of the server cannot undo what the snapshot saw as ended.
+
+        A rollback, a commit of temporary tables or an asynchronous commit returns before its record is on disk; the server's log writer
+        follows within three ``wal_writer_delay``. After a crash in between, new transactions get the same ids again, below the
+        checkpoint, and no later delta would hold their rows.
+
+        :raises XminError: ``postgres_source.deadline``, ``run.cancelled``.
+        """
+        if self.written is None:
+            return
+        # Records of open transactions may lie behind: nobody hurries them to disk, and nothing here needs them.
+        flushed = _FLUSHED.format(sql.Literal(self.written))
+        while not self.session.one(flushed)[0] and time.monotonic() < self.settled:
+            time.sleep(_FLUSH_PAUSE_SECONDS)
 
 
 class Unstable(Exception):
@@ -148,6 +174,7 @@ def within_session(session: Session, request: SourceRequest, work: Callable[[Bou
             progress(Progress("POSTGRES_SNAPSHOT_OPEN", seconds=time.monotonic() - started, note=f"attempt {attempt}"))
             result = work(boundary)
             boundary.require_unchanged()
+            boundary.wait_until_durable()
         except Unstable:
             attempt += 1
             time.sleep(_PAUSE_SECONDS)
@@ -280,7 +307,9 @@ def _verified(session: Session, request: SourceRequest, version: int, attempt: i
         session, facts, leaves, key=request.key, string_columns=request.string_columns, overrides=request.type_overrides
     )
     snapshot, horizons = read_horizons(session, version=version)
-    return Boundary(session, request, version, observed, facts, leaves, projection, snapshot, horizons, attempt)
+    written, delay = (None, 0.0) if observed.standby else session.one(_WRITTEN)
+    settled = time.monotonic() + delay
+    return Boundary(session, request, version, observed, facts, leaves, projection, snapshot, horizons, written, settled, attempt)
 
 
 def _require_stable(session: Session, facts: RelationFacts, *, expected: tuple[Leaf, ...], found: tuple[Leaf, ...] | None = None) -> None:
