@@ -8,41 +8,22 @@ import pytest
 
 from tests.campaigns import Step, initial, opened
 from tests.children import CONTEXT, Job, start
+from tests.measured import idle, resident, wide_table
 from tests.world import MODES, Setup, World
 
 LIMIT = 300 * 1024 * 1024
 
 
-def _resident() -> tuple[int, int]:
-    """Resident and greatest resident bytes of this process."""
-    with open("/proc/self/status") as status:
-        found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in status if line.startswith(("VmRSS", "VmHWM"))}
-    return found["VmRSS"], found["VmHWM"]
-
-
 def _measured(small: Job, big: Job, answers: Any) -> None:
     """Warm up on a small table, then run; answer with rows and bytes above idle."""
     small.run()
-    with open("/proc/self/clear_refs", "w") as reset:
-        reset.write("5")  # the greatest resident size starts anew
-    idle, _ = _resident()
+    before = idle()
     outcome = big.run()
-    answers.put((outcome.receipt.counts.inserted, _resident()[1] - idle))
+    answers.put((outcome.receipt.counts.inserted, resident()[1] - before))
 
 
 def _world(worlds: Setup, count: int, **fields: Any) -> World:
-    return worlds(
-        "CREATE TABLE orders (id bigint PRIMARY KEY, a integer, b integer, c numeric(12,2), d double precision, e text, f text,"
-        " g varchar(30), h date,"
-        " i timestamp, j timestamptz, k boolean, l uuid, m bytea, n smallint, o real, p text, q bigint, r numeric(20,4), s time)",
-        "INSERT INTO orders SELECT g, g, g % 7, g * 1.01, g / 3.0, 'text of row ' || g,"
-        " md5(g::text), 'c' || g, date '2024-01-01' + g % 300, now(), now(),"
-        " g % 2 = 0, '00000000-0000-4000-8000-000000000000',"
-        " decode(md5(g::text), 'hex'), g % 100, g, repeat('x', 40), g * 1000, g * 0.0001, '12:00:00'"
-        f" FROM generate_series(1, {count}) g",
-        reconciliation=MODES["timestamp_only"],
-        **fields,
-    )
+    return worlds(*wide_table(count), reconciliation=MODES["timestamp_only"], **fields)
 
 
 def _above_idle(worlds: Setup, rows: int) -> int:
@@ -58,11 +39,9 @@ def _above_idle(worlds: Setup, rows: int) -> int:
 def _lane_measured(small: Step, big: Step, answers: Any) -> None:
     """As :func:`_measured`, for a lane."""
     small.run()
-    with open("/proc/self/clear_refs", "w") as reset:
-        reset.write("5")
-    idle, _ = _resident()
+    before = idle()
     result = big.run()
-    answers.put((result.rows, _resident()[1] - idle))
+    answers.put((result.rows, resident()[1] - before))
 
 
 def _lane_above_idle(worlds: Setup, rows: int) -> int:
