@@ -160,6 +160,27 @@ def test_what_can_be_replayed_is(campaign: Callable[..., World]) -> None:
         world.target.run(f"DROP OWNED BY {', '.join(roles)}", *[f"DROP ROLE {role}" for role in roles])
 
 
+def test_a_right_that_is_granted_during_the_publication_is_not_lost(campaign: Callable[..., World]) -> None:
+    """GRANT waits for no lock of the table: after the last look at the rights the publication starts over."""
+    world = campaign()
+    ready(world)
+    granted: list[str] = []
+
+    def observer(event: Event) -> None:
+        if event.phase == "before" and event.label == "exchange.table" and not granted:
+            granted.append(event.label)
+            world.target.run("GRANT SELECT ON landing.orders TO PUBLIC")
+
+    OBSERVERS.append(observer)
+    try:
+        error = refusal(published, world)
+    finally:
+        OBSERVERS.remove(observer)
+    assert granted and (error.code, error.retryable) == ("campaign.shadow_changed", True)
+    assert published(world).status == "committed"
+    assert ("-", "SELECT", False) in described(world)
+
+
 def described(world: World) -> tuple[Any, ...]:
     acl = "SELECT a.grantee::regrole::text, a.privilege_type, a.is_grantable FROM pg_class c, aclexplode(c.relacl) a"
     (table,) = world.target.rows(

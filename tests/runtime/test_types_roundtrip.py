@@ -189,7 +189,7 @@ def source_form(case: Case) -> str:
     """How the source shows a value of *case* without a loss: a cast to text takes padding away, of domains too."""
     if case.name in KINDS:
         return "CASE WHEN num_nulls({0}) = 0 THEN format('%s', {0}) END"
-    return "{}::text" if case.contract and case.name != "bpchar" or case.name in ("json", "jsonb") else "{}"
+    return "{}::text" if (case.contract and case.name != "bpchar") or case.name in ("json", "jsonb") else "{}"
 
 
 def not_updated(world: World, cases: Sequence[Case]) -> list[str]:

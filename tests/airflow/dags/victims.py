@@ -64,6 +64,6 @@ for name, (table, process, key, _, _) in POINTS.items():
             target_table=f"landing.{table}",
             target_type="embedded",
             unique_key=key,
-            retries=2,
+            retries=3,
             retry_delay=timedelta(seconds=1),
         )
