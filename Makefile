@@ -8,19 +8,23 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test nightly lint types docs clean
+.PHONY: demo test nightly certify lint types docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpone-xmin demo
 
 # Airflow writes its configuration to a home directory of its own
-test nightly: export AIRFLOW_HOME ?= $(abspath $(VENV))/airflow
+test nightly certify: export AIRFLOW_HOME ?= $(abspath $(VENV))/airflow
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -m "not nightly" $(PYTEST_ARGS)
 
 nightly: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# what may be said about a release, leg by leg and engine by engine: test_artifacts/live_certification; SAMPLE=1 for a bounded one
+certify: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2 -p tests.certification.plugin $(if $(SAMPLE),-m "not nightly") $(PYTEST_ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

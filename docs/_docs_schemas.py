@@ -207,6 +207,45 @@ BUNDLE = closed(
     files=many(closed(path=TEXT, schema={"type": "string", "pattern": r"^[a-z_]+\.schema\.json$"}, bytes=COUNT, sha256=DIGEST)),
 )
 
+VERDICT: Schema = {"enum": ["passed", "failed", "not_run"]}
+COVERAGE: Schema = {"enum": ["complete", "sampled", "not_run"]}
+FAULT: Schema = {"enum": ["raised", "session", "process", "lost_ack"]}
+LEG = closed(
+    leg={"enum": ["lifecycle", "concurrency", "source_mutation", "permission_denial", "fault_matrix"]},
+    verdict=VERDICT,
+    coverage=COVERAGE,
+    cases=closed(passed=COUNT, failed=COUNT, skipped=COUNT),
+    states_tried=COUNT,
+    divergent_states=COUNT,
+    states=many(
+        closed(scenario=TEXT, kind={"enum": ["raised", "session", "process", "lost_ack"]}, found=COUNT, tried=COUNT, divergent=COUNT)
+    ),
+)
+CERTIFICATION = closed(
+    v=VERSION,
+    kind={"const": "dpone.live_certification.v1"},
+    route={"const": "postgres_mssql_xmin_reconciliation"},
+    product=TEXT,
+    python=TEXT,
+    started_at_utc=UTC,
+    seconds=SECONDS,
+    status={"enum": ["passed", "passed_partial", "failed", "not_run"]},
+    release_ready=FLAG,
+    engines={
+        "type": "array",
+        "minItems": 2,
+        "maxItems": 2,
+        "items": closed(
+            engine=ENGINE,
+            flavour=maybe({"enum": ["embedded", "sql_server", "babelfish", "unknown"]}),
+            versions=closed(("source", "target"), source=TEXT, target=TEXT),
+            coverage=COVERAGE,
+            verdict=VERDICT,
+            legs={"type": "array", "minItems": 5, "maxItems": 5, "items": LEG},
+        ),
+    },
+)
+
 DOCUMENTS: dict[str, tuple[str, Schema]] = {
     "evidence": ("A run: `run --format json`, with a dry run and a refusal as they are kept.", {"oneOf": [COMMITTED, REFUSED, DRY_RUN]}),
     "receipt": ("The immutable proof of one commit.", RECEIPT),
@@ -219,6 +258,7 @@ DOCUMENTS: dict[str, tuple[str, Schema]] = {
     "bundle": ("`index.json` of an evidence bundle.", BUNDLE),
     "attempts": ("`attempts.json` of a bundle: how every attempt ended.", ATTEMPTS),
     "consumed_approval": ("`approvals/<id>.json` of a bundle: an approval with the receipt that consumed it.", CONSUMED),
+    "certification": ("What `make certify` writes: which engine proved which leg.", CERTIFICATION),
     "campaign_receipts": ("`campaign.json` of a bundle: the receipts of an initial load's chunks.", CAMPAIGN_RECEIPTS),
 }
 """Name → what it describes, and its schema."""

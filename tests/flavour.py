@@ -16,9 +16,16 @@ from typing import Any
 UNSUPPORTED = ("GRANT ", "IF USER_ID(")
 
 
+def flavour(version: str) -> str:
+    """Which T-SQL server answers ``@@VERSION`` so. Only ``sql_server`` proves SQL Server."""
+    if "Babelfish" in version:
+        return "babelfish"
+    return "sql_server" if version.startswith(("Microsoft SQL Server", "Microsoft SQL Azure")) else "unknown"
+
+
 def is_babelfish(connection: Any) -> bool:
     """Whether the server says so."""
-    return "Babelfish" in str(connection.exec_driver_sql("SELECT @@VERSION").scalar())
+    return flavour(str(connection.exec_driver_sql("SELECT @@VERSION").scalar())) == "babelfish"
 
 
 def supported(statements: Sequence[str]) -> list[str]:

@@ -195,7 +195,7 @@ class PostgresEngine:
         return [row[0] for row in session.rows("describe.schemas", queries.SCHEMAS_LIKE, {"schema": namespace.schema})]
 
     def missing_grants(self, session: Session, wanted: Mapping[str, Sequence[str]], *, role: Role) -> list[str]:
-        """Ask ``has_table_privilege`` and ``has_schema_privilege``, each once for all."""
+        """Ask ``has_table_privilege`` once for all, then ``has_schema_privilege`` and the right to a temporary table."""
         tables: list[tuple[str, str, str]] = []
         schemas: list[tuple[str, str, str]] = []
         for name, privileges in wanted.items():
@@ -203,7 +203,7 @@ class PostgresEngine:
             schema = self.namespace(logical).schema
             (tables if table else schemas).extend((schema, table, privilege) for privilege in privileges)
         missing = [f"{row[2]} on {row[0]}.{row[1]}" for row in _asked(session, "grants.check", queries.TABLE_GRANTS, tables)]
-        return missing + [f"{row[2]} on schema {row[0]}" for row in _asked(session, "grants.check", queries.SCHEMA_GRANTS, schemas)]
+        return missing + [f"{row[2]} on {row[0]}" for row in _asked(session, "grants.check", queries.SCHEMA_GRANTS, schemas)]
 
     def surplus_grants(self, session: Session, allowed: Mapping[str, Sequence[str]]) -> list[str]:
         """Rights on any column count; so does a trigger of one's own, and membership in the owner's role."""

@@ -39,8 +39,9 @@ TABLE_GRANTS = text(
     " WHERE NOT coalesce(has_table_privilege(to_regclass(quote_ident(s) || '.' || quote_ident(t))::oid, p), false)"
 )
 SCHEMA_GRANTS = text(
-    "SELECT s, t, p FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[])) AS w(s, t, p)"
-    " WHERE NOT coalesce(has_schema_privilege((SELECT oid FROM pg_namespace WHERE nspname = s), p), false)"
+    "SELECT 'schema ' || s, t, p FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[])) AS w(s, t, p)"
+    " WHERE NOT coalesce(has_schema_privilege((SELECT oid FROM pg_namespace WHERE nspname = s), p), false) UNION ALL"
+    " SELECT 'database ' || db, '', 'TEMPORARY' FROM current_database() db WHERE NOT has_database_privilege(db, 'TEMPORARY')"
 )
 SURPLUS_GRANTS = text(
     "SELECT s, t, p FROM unnest(CAST(:schemas AS text[]), CAST(:tables AS text[]), CAST(:privileges AS text[])) AS w(s, t, p)"

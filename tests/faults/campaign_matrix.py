@@ -87,7 +87,11 @@ class CampaignMatrix(Matrix):
                 owner.execute("SELECT pg_sleep(0.02)")
         raise AssertionError(f"{name}: sessions of the product are left on the target")
 
-    def break_at(self, boundary: Boundary, kind: Kind) -> None:
+    @property
+    def scenario(self) -> str:
+        return f"campaign, {self.phase}"
+
+    def attempt(self, boundary: Boundary, kind: Kind) -> None:
         """One state: break the step, judge what is left, take the step again, judge again."""
         name = f"{self.phase}, {kind}: {boundary}"
         self.reset()

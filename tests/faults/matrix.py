@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -19,6 +19,8 @@ import psycopg
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from tests.certification.record import Record, record_states
+from tests.certification.verdict import States
 from tests.children import Job, die, start
 from tests.world import WRITER, World
 
@@ -101,6 +103,25 @@ class Matrix:
     boundaries: list[Boundary] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
     divergent: list[str] = field(default_factory=list)
+
+    @property
+    def scenario(self) -> str:
+        """What is broken, for a report."""
+        return "incremental run"
+
+    def attempt_all(self, kind: Kind, states: Sequence[Boundary], record: Record) -> None:
+        """Try the states; hand over, and print, how many there were of how many."""
+        tried: list[str] = []
+        try:
+            for boundary in states:
+                self.attempt(boundary, kind)
+                tried.append(str(boundary))
+        finally:
+            found = len(every(self.boundaries, kind))
+            record_states(record, States(self.scenario, kind, found, tuple(tried), tuple(self.divergent)))
+            print(f"{self.scenario}, {kind}: {len(tried)} states of {found}; divergent states: {len(self.divergent)}")
+        assert states, "no boundary was found"
+        assert self.divergent == []
 
     def prepare(self) -> None:
         """Keep the target as it is now; the run under test begins here. Records the boundaries from one healthy run."""
@@ -237,6 +258,11 @@ def run_and_die(job: Job, boundary: Boundary) -> None:
 
 def _raise(_: Event | Progress) -> None:
     raise XminError("mssql_transaction.statement_failed", "A fault was injected here.")
+
+
+def every(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
+    """All states: each boundary, both sides of it; an acknowledgement is lost after a commit only."""
+    return [b for b in boundaries if kind != "lost_ack" or (b.label == "transaction.commit" and b.phase == "after")]
 
 
 def sample(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:

@@ -13,9 +13,12 @@ import pytest
 from airflow_dpone_xmin.runtime.evidence import Outcome
 from airflow_dpone_xmin.target.repair import RepairSelection
 from tests.approvals import Owner, refused
+from tests.certification.record import Record
 from tests.children import Job, start
-from tests.faults.matrix import COLUMNS, RUN_ID, Boundary, Kind, Matrix, Position, run_and_die, sample
+from tests.faults.matrix import COLUMNS, RUN_ID, Boundary, Kind, Matrix, Position, every, run_and_die, sample
 from tests.world import Setup, World
+
+pytestmark = pytest.mark.certify("fault_matrix")
 
 UNSIGNED = RepairSelection("fix", None)  # plain data, so that it crosses into a child; signatures have tests of their own
 
@@ -31,6 +34,10 @@ class ApprovedWorld(World):
 @dataclass
 class ApprovedMatrix(Matrix):
     """The position includes the consumption."""
+
+    @property
+    def scenario(self) -> str:
+        return "approved run"
 
     def position(self, name: str = "") -> Position:
         found = super().position(name)
@@ -50,6 +57,10 @@ class ApprovedMatrix(Matrix):
 
 class TransferMatrix(ApprovedMatrix):
     """The position includes who owns the target, and who did."""
+
+    @property
+    def scenario(self) -> str:
+        return "approved transfer"
 
     def position(self, name: str = "") -> Position:
         found = super().position(name)
@@ -113,14 +124,6 @@ def transfer(stopped: World, tmp_path: Path) -> Iterator[ApprovedMatrix]:
     yield from prepared(TransferMatrix, stopped, tmp_path, code="target_ownership.conflict", reason="baseline")
 
 
-def attempt_all(matrix: ApprovedMatrix, kind: Kind, states: list[Boundary]) -> None:
-    for boundary in states:
-        matrix.attempt(boundary, kind)
-    print(f"approved run, {kind}: {matrix.states[kind]} states; divergent states: {len(matrix.divergent)}")
-    assert states, "no boundary was found"
-    assert matrix.divergent == []
-
-
 def from_the_lock_on(boundaries: list[Boundary]) -> list[Boundary]:
     """What an approval adds to a run happens in the finalizer: the boundaries from its second admission to the end, thinned as ever."""
     first = next(number for number, b in enumerate(boundaries) if b.label == "repair.find" and b.nth == 2)
@@ -129,19 +132,19 @@ def from_the_lock_on(boundaries: list[Boundary]) -> list[Boundary]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["raised", "session", "process", "lost_ack"])
-def test_approved_run(matrix: ApprovedMatrix, kind: Kind) -> None:
+def test_approved_run(matrix: ApprovedMatrix, kind: Kind, record_property: Record) -> None:
     """Errors, ended sessions, killed processes and lost acknowledgements around the approved commit."""
     inside = from_the_lock_on(matrix.boundaries)
     assert {"repair.consume", "receipt.insert", "transaction.commit"} <= {b.label for b in inside}
     chosen = [b for b in sample(matrix.boundaries, kind) if b in inside]
     if kind in ("session", "process"):
         chosen += [b for b in inside if b.label in ("repair.consume", "repair.consumed") and b not in chosen]
-    attempt_all(matrix, kind, chosen)
+    matrix.attempt_all(kind, chosen, record_property)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["raised", "session", "process", "lost_ack"])
-def test_approved_transfer(transfer: ApprovedMatrix, kind: Kind) -> None:
+def test_approved_transfer(transfer: ApprovedMatrix, kind: Kind, record_property: Record) -> None:
     """Old owner superseded, new owner, baseline, receipt and consumption: together, or not at all."""
     inside = from_the_lock_on(transfer.boundaries)
     assert {"owner.supersede", "checkpoint.insert", "repair.consume"} <= {b.label for b in inside}
@@ -149,14 +152,13 @@ def test_approved_transfer(transfer: ApprovedMatrix, kind: Kind) -> None:
         chosen = [b for b in sample(transfer.boundaries, kind) if b in inside]
     else:
         chosen = [b for b in inside if b.label in ("owner.supersede", "checkpoint.insert", "repair.consume", "transaction.commit")]
-    attempt_all(transfer, kind, chosen)
+    transfer.attempt_all(kind, chosen, record_property)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("scenario", ["matrix", "transfer"])
-def test_every_boundary_of_an_approved_run(request: pytest.FixtureRequest, scenario: str, kind: Kind) -> None:
+def test_every_boundary_of_an_approved_run(request: pytest.FixtureRequest, scenario: str, kind: Kind, record_property: Record) -> None:
     found: ApprovedMatrix = request.getfixturevalue(scenario)
-    lost = [b for b in found.boundaries if b.label == "transaction.commit" and b.phase == "after"]
-    attempt_all(found, kind, lost if kind == "lost_ack" else found.boundaries)
+    found.attempt_all(kind, every(found.boundaries, kind), record_property)

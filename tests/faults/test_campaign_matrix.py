@@ -8,9 +8,12 @@ from typing import get_args
 import pytest
 
 from tests.campaigns import INTEGER, TABLE, Phase, initial, lane, opened
+from tests.certification.record import Record
 from tests.faults.campaign_matrix import CampaignMatrix, thinned
-from tests.faults.matrix import Boundary, Kind
+from tests.faults.matrix import Kind, every
 from tests.world import MODES, Setup
+
+pytestmark = pytest.mark.certify("fault_matrix")
 
 PHASES = get_args(Phase)
 
@@ -46,24 +49,13 @@ def matrix(worlds: Setup, embedded_only: None) -> Iterator[Callable[[Phase], Cam
         matrix.drop()
 
 
-def attempt_all(matrix: CampaignMatrix, kind: Kind, states: list[Boundary]) -> None:
-    for boundary in states:
-        matrix.break_at(boundary, kind)
-    print(
-        f"campaign, {matrix.phase}, {kind}: {matrix.states[kind]} states of {len(matrix.boundaries)} boundaries;"
-        f" divergent states: {len(matrix.divergent)}"
-    )
-    assert states, "no boundary was found"
-    assert matrix.divergent == []
-
-
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_sample_of_every_phase(matrix: Callable[[Phase], CampaignMatrix], phase: Phase) -> None:
+def test_a_sample_of_every_phase(matrix: Callable[[Phase], CampaignMatrix], phase: Phase, record_property: Record) -> None:
     """Raised errors, killed sessions, killed processes, lost acknowledgements."""
     found = matrix(phase)
     for kind in get_args(Kind):
-        attempt_all(found, kind, thinned(found.boundaries, kind))
+        found.attempt_all(kind, thinned(found.boundaries, kind), record_property)
     if phase != "abandon":
         found.finish()
 
@@ -72,8 +64,7 @@ def test_a_sample_of_every_phase(matrix: Callable[[Phase], CampaignMatrix], phas
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_every_boundary(matrix: Callable[[Phase], CampaignMatrix], phase: Phase, kind: Kind) -> None:
+def test_every_boundary(matrix: Callable[[Phase], CampaignMatrix], phase: Phase, kind: Kind, record_property: Record) -> None:
     """Every boundary, both sides of it."""
     found = matrix(phase)
-    every = [b for b in found.boundaries if kind != "lost_ack" or (b.label == "transaction.commit" and b.phase == "after")]
-    attempt_all(found, kind, every)
+    found.attempt_all(kind, every(found.boundaries, kind), record_property)

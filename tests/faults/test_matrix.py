@@ -7,8 +7,11 @@ from typing import get_args
 
 import pytest
 
-from tests.faults.matrix import Kind, Matrix, sample
+from tests.certification.record import Record
+from tests.faults.matrix import Kind, Matrix, every, sample
 from tests.world import MODES, Setup
+
+pytestmark = pytest.mark.certify("fault_matrix")
 
 SHARDS = 4
 
@@ -35,40 +38,26 @@ def matrix(worlds: Setup, embedded_only: None) -> Iterator[Matrix]:
     matrix.drop()
 
 
-def attempt_all(matrix: Matrix, kind: Kind, states: list[object]) -> None:
-    """Try the states and print how many there were."""
-    for boundary in states:
-        matrix.attempt(boundary, kind)  # type: ignore[arg-type]
-    print(
-        f"fault matrix, {kind}: {matrix.states[kind]} states of {len(matrix.boundaries)} boundaries;"
-        f" divergent states: {len(matrix.divergent)}"
-    )
-    assert states, "no boundary was found"
-    assert matrix.divergent == []
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_raised_error(matrix: Matrix, shard: int) -> None:
+def test_raised_error(matrix: Matrix, shard: int, record_property: Record) -> None:
     """An error before any step, or after a durable one, leaves everything old or everything new."""
-    attempt_all(matrix, "raised", sample(matrix.boundaries, "raised")[shard::SHARDS])
+    matrix.attempt_all("raised", sample(matrix.boundaries, "raised")[shard::SHARDS], record_property)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["session", "process", "lost_ack"])
-def test_killed_session_killed_process_lost_acknowledgement(matrix: Matrix, kind: Kind) -> None:
+def test_killed_session_killed_process_lost_acknowledgement(matrix: Matrix, kind: Kind, record_property: Record) -> None:
     """A terminated backend, a SIGKILLed process and a commit whose answer is lost leave everything old or everything new."""
-    attempt_all(matrix, kind, sample(matrix.boundaries, kind))
+    matrix.attempt_all(kind, sample(matrix.boundaries, kind), record_property)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_every_boundary(matrix: Matrix, kind: Kind) -> None:
+def test_every_boundary(matrix: Matrix, kind: Kind, record_property: Record) -> None:
     """Every boundary, both phases, every kind."""
-    attempt_all(
-        matrix, kind, [b for b in matrix.boundaries if kind != "lost_ack" or (b.label == "transaction.commit" and b.phase == "after")]
-    )
+    matrix.attempt_all(kind, every(matrix.boundaries, kind), record_property)
 
 
 def test_the_samples_cover_every_label(matrix: Matrix) -> None:

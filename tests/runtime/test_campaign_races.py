@@ -17,6 +17,8 @@ from tests.campaigns import COLUMNS, INTEGER, TABLE, Step, chunks, gated, increm
 from tests.children import CONTEXT, Job, run_at_gate, start
 from tests.world import MODES, Setup, World
 
+pytestmark = pytest.mark.certify("concurrency")
+
 
 @pytest.fixture
 def campaign(worlds: Setup, embedded_only: None) -> Callable[..., World]:

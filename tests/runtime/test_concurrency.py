@@ -9,6 +9,8 @@ import pytest
 from tests.children import CONTEXT, Job, run_at_gate, start
 from tests.world import MODES, Setup, World
 
+pytestmark = pytest.mark.certify("concurrency")
+
 COLUMNS = ("id", "qty")
 
 

@@ -10,6 +10,8 @@ from airflow_dpone_xmin.contracts.state import ActionCounts
 from airflow_dpone_xmin.runtime.evidence import Outcome
 from tests.world import MODES, Setup, World
 
+pytestmark = pytest.mark.certify("lifecycle")
+
 SOFT = ("timestamp_only", "timestamp_and_flag", "flag_only")
 TABLE = (
     "CREATE TABLE orders (id bigint PRIMARY KEY, code varchar(10) NOT NULL, qty integer, price numeric(10,2), at timestamptz, u uuid)",

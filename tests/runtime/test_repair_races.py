@@ -12,6 +12,8 @@ from tests.approvals import Owner, consumptions, refused
 from tests.children import CONTEXT, Job, run_at_gate, start
 from tests.world import Setup, World
 
+pytestmark = pytest.mark.certify("concurrency")
+
 COLUMNS = ("id", "qty")
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from tests.world import MODES, Setup, World
 
+pytestmark = pytest.mark.certify("source_mutation")
+
 COLUMNS = ("id", "qty")
 
 

@@ -78,6 +78,7 @@ def wait_for_blocked(db: SourceDb) -> None:
     raise AssertionError("the run never waited for the lock")
 
 
+@pytest.mark.certify("source_mutation")
 @pytest.mark.parametrize("only_columns", [False, True])
 def test_truncate_that_races_with_the_start(db: SourceDb, only_columns: bool) -> None:
     """A snapshot older than the lock would read the refilled table as empty, and every row would look deleted."""
@@ -91,6 +92,7 @@ def test_truncate_that_races_with_the_start(db: SourceDb, only_columns: bool) ->
     assert second.attempts == (2 if only_columns else 1)
 
 
+@pytest.mark.certify("source_mutation")
 @pytest.mark.parametrize("only_columns", [False, True])
 def test_rewriting_alter_that_races_with_the_start(db: SourceDb, only_columns: bool) -> None:
     if only_columns:
@@ -105,6 +107,7 @@ def test_rewriting_alter_that_races_with_the_start(db: SourceDb, only_columns: b
     assert ids(rows_of(third)) == list(range(1, 11))
 
 
+@pytest.mark.certify("source_mutation")
 def test_drop_and_recreate_that_races_with_the_start(db: SourceDb) -> None:
     request = db.request()
     recreate = f"DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v text); GRANT SELECT ON t TO {db.reader}"
@@ -113,6 +116,7 @@ def test_drop_and_recreate_that_races_with_the_start(db: SourceDb) -> None:
     assert caught.value.code == "postgres_source_authority.relation_mismatch"
 
 
+@pytest.mark.certify("source_mutation")
 def test_ddl_waits_until_the_extraction_is_over(db: SourceDb) -> None:
     refused: list[str] = []
 
@@ -128,6 +132,7 @@ def test_ddl_waits_until_the_extraction_is_over(db: SourceDb) -> None:
     assert len(refused) == 3
 
 
+@pytest.mark.certify("source_mutation")
 @pytest.mark.parametrize("moment", ["POSTGRES_SNAPSHOT_OPEN", "POSTGRES_COPY_COMPLETE", "POSTGRES_KEYS_COMPLETE"])
 def test_attach_partition_during_a_run(parts: SourceDb, moment: str) -> None:
     """ATTACH is not stopped by the lock: delta and keys could come from two partition sets."""
@@ -146,6 +151,7 @@ def test_attach_partition_during_a_run(parts: SourceDb, moment: str) -> None:
     assert [path.name for path in second.rows_artifact.path.parent.iterdir()] == ["rows.arrow"]
 
 
+@pytest.mark.certify("source_mutation")
 def test_attach_that_is_undone_again_is_still_noticed(parts: SourceDb) -> None:
     first = parts.extract()
     moments: list[str] = []
@@ -159,6 +165,7 @@ def test_attach_that_is_undone_again_is_still_noticed(parts: SourceDb) -> None:
     assert (second.attempts, ids(rows_of(second))) == (2, [1, 101])
 
 
+@pytest.mark.certify("source_mutation")
 def test_a_relation_that_never_rests(parts: SourceDb) -> None:
     """Every attempt meets another partition set."""
     parts.run(*[f"CREATE TABLE x{n} (id int NOT NULL PRIMARY KEY, v text)" for n in range(MAX_ATTEMPTS)])
@@ -201,6 +208,7 @@ def test_column_grants_are_enough(db: SourceDb) -> None:
 @pytest.mark.parametrize(
     ("grant", "missing"), [("SELECT (id, v)", "SELECT (xmin)"), ("SELECT (id, xmin)", "SELECT (v)"), (None, "SELECT (xmin, id, v)")]
 )
+@pytest.mark.certify("permission_denial")
 def test_missing_grants_are_named(db: SourceDb, grant: str | None, missing: str) -> None:
     request = db.request()
     db.run(f"REVOKE ALL ON t FROM {db.reader}")
@@ -212,6 +220,7 @@ def test_missing_grants_are_named(db: SourceDb, grant: str | None, missing: str)
     assert caught.value.details["grants"] == [f"{missing} on public.t"]
 
 
+@pytest.mark.certify("permission_denial")
 def test_missing_schema_usage_is_named(db: SourceDb) -> None:
     db.run("CREATE SCHEMA s", "CREATE TABLE s.t (id int PRIMARY KEY)", f"GRANT USAGE ON SCHEMA s TO {db.reader}")
     db.grant("s.t")
@@ -259,6 +268,7 @@ def test_relations_that_cannot_prove_what_changed(db: SourceDb, ddl: str) -> Non
     assert "public.x" in caught.value.message
 
 
+@pytest.mark.certify("source_mutation")
 def test_a_child_table_that_begins_to_inherit_during_the_run(db: SourceDb) -> None:
     db.run("CREATE TABLE child (LIKE t INCLUDING ALL)", "INSERT INTO child VALUES (500, 'child')")
 

@@ -1,4 +1,4 @@
-"""The target as it is found: every missing grant and every foreign part is named, before any row moves."""
+"""The target as it is found: every foreign part is named, before any row moves."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import pytest
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.runtime.check import check_connections
-from airflow_dpone_xmin.target.catalog import build_catalog
-from airflow_dpone_xmin.target.ddl import privileges, target_privileges
-from tests.world import MODES, WRITER, Setup, World
+from tests.world import MODES, Setup, World
 
 TABLE = ("CREATE TABLE orders (id bigint PRIMARY KEY, code varchar(10) NOT NULL, qty integer)", "INSERT INTO orders VALUES (1, 'a', 1)")
-GRANTS = [(str(table.schema), table.name, privilege) for table, granted in privileges(build_catalog()).items() for privilege in granted]
 
 
 @pytest.fixture
@@ -29,48 +26,7 @@ def refused(world: World) -> XminError:
     return caught.value
 
 
-def test_each_missing_grant_on_the_catalog_is_named(world: World, embedded_only: None) -> None:
-    """Every privilege of the catalog, revoked one by one, is refused by its name; with all of them the run commits."""
-    schemas = {"state": world.target.layout("orders").state.schema, "dbo": "dbo"}
-    for schema, table, privilege in GRANTS:
-        name = world.target.name(schemas[schema], table)
-        world.target.run(f"REVOKE {privilege} ON {name} FROM {WRITER}")
-        error = refused(world)
-        assert error.code == "mssql_transaction.permission_denied"
-        assert error.details["missing"] == [f"{privilege} on {schemas[schema]}.{table}"]
-        world.target.run(f"GRANT {privilege} ON {name} TO {WRITER}")
-    assert world.run().status == "committed"
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_each_missing_grant_on_the_target_is_named(worlds: Setup, embedded_only: None, mode: str) -> None:
-    """Least privilege per mode: only hard_delete needs DELETE; each missing one is named."""
-    world = worlds(*TABLE, reconciliation=MODES[mode])
-    wanted = target_privileges(world.route().delete_mode)
-    assert ("DELETE" in wanted) is (mode == "hard_delete")
-    for privilege in wanted:
-        world.target.run(f"REVOKE {privilege} ON {world.target_name} FROM {WRITER}")
-        assert refused(world).details["missing"] == [f"{privilege} on landing.orders"]
-        world.target.run(f"GRANT {privilege} ON {world.target_name} TO {WRITER}")
-    assert world.run().status == "committed"
-
-
-@pytest.mark.parametrize("privilege", ["USAGE", "CREATE"])
-def test_missing_grants_on_staging_are_named(world: World, embedded_only: None, privilege: str) -> None:
-    """Staging needs USAGE and CREATE."""
-    world.target.run(f"REVOKE {privilege} ON SCHEMA staging FROM {WRITER}")
-    assert refused(world).details["missing"] == [f"{privilege} on schema staging"]
-
-
-@pytest.mark.parametrize("schema", ["landing", "governance", "dbo"])
-def test_missing_usage_is_one_clear_refusal(world: World, embedded_only: None, schema: str) -> None:
-    """Without USAGE on a schema the run ends with a typed refusal that is not retryable."""
-    world.target.run(f"REVOKE USAGE ON SCHEMA {schema} FROM {WRITER}")
-    error = refused(world)
-    assert error.code == "mssql_transaction.permission_denied"
-    assert error.retryable is False
-
-
+@pytest.mark.certify("permission_denial")
 def test_missing_select_at_the_source_is_named(world: World) -> None:
     """The source role's missing grant is named."""
     world.route()
