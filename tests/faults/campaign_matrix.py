@@ -16,7 +16,7 @@ from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.target.session import Event
 from tests.campaigns import COLUMNS, Phase, Step, incremental
 from tests.children import die, start
-from tests.faults.matrix import Boundary, Counting, Kind, Matrix, observing
+from tests.faults.matrix import Boundary, Counting, Kind, Matrix, its_turn, observing
 from tests.world import WRITER
 
 Facts = dict[str, tuple[Any, ...]]
@@ -147,13 +147,13 @@ def _raise(_: Event | Progress) -> None:
 
 
 def thinned(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
-    """The states of the default run: every second step from the last lock to the commit, every twentieth of what only reads before it,
-    and both sides of every commit; the slower kinds take a third of that.
+    """The states of the default run: every third step from the last lock to the commit, every twentieth of what only reads before it,
+    and both sides of every commit; the slower kinds take half of that. Which ones, changes from day to day.
     """
     commits = [b for b in boundaries if b.label == "transaction.commit"]
     if kind == "lost_ack":
         return [b for b in commits if b.phase == "after"]
     first = max(number for number, b in enumerate(boundaries) if b.label == "transaction.begin" and b.phase == "before")
-    outside = [b for b in boundaries[:first] if b.phase == "before"][::20]
+    outside = its_turn([b for b in boundaries[:first] if b.phase == "before"], 20)
     inside = [b for b in boundaries[first:] if b.phase == "before" and b.label not in ("clock", "shadow.replay", "transaction.commit")]
-    return [*outside, *inside[::2], *commits] if kind == "raised" else [*inside[1::6], *commits[-2:]]
+    return [*outside, *its_turn(inside, 3), *commits] if kind == "raised" else [*its_turn(inside, 6), *commits[-2:]]

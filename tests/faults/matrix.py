@@ -6,12 +6,13 @@ run, never listed by hand. Every state is tried on a fresh copy of the target da
 
 from __future__ import annotations
 
-import itertools
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Literal, NamedTuple
 
 import psycopg
@@ -27,6 +28,9 @@ from tests.world import WRITER, World
 Kind = Literal["raised", "session", "process", "lost_ack"]
 COLUMNS = ("id", "code", "qty", "note")
 RUN_ID = "fault"
+
+TURN = int(os.environ.get("DPONE_TEST_TURN") or date.today().toordinal())
+"""Which part of the states a sample takes; a failure tells it, and the variable brings it back."""
 
 #: Reads of admission that repeat per catalog table or grant: nothing happens between them, so a sample keeps the first and the last.
 REPEATED = ("describe.table", "describe.columns", "describe.indexes", "describe.triggers", "describe.constraints", "grants.check")
@@ -119,7 +123,9 @@ class Matrix:
         finally:
             found = len(every(self.boundaries, kind))
             record_states(record, States(self.scenario, kind, found, tuple(tried), tuple(self.divergent)))
-            print(f"{self.scenario}, {kind}: {len(tried)} states of {found}; divergent states: {len(self.divergent)}")
+            print(
+                f"{self.scenario}, {kind}: {len(tried)} states of {found}; divergent states: {len(self.divergent)}; DPONE_TEST_TURN={TURN}"
+            )
         assert states, "no boundary was found"
         assert self.divergent == []
 
@@ -266,10 +272,10 @@ def every(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
 
 
 def sample(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
-    """The states of the default run.
+    """The states of the default run: every label, and of those that repeat, the part whose turn it is.
 
     :data:`REPEATED` reads of admission are tried first and last only. A raised error after a step is the error before the next one, so
-    the phase ``after`` is tried where something was made durable; the slower kinds take every sixth of the rest.
+    the phase ``after`` is tried where something was made durable; the slower kinds take every twelfth of the rest.
     """
     last: dict[str, int] = {}
     for boundary in boundaries:
@@ -277,7 +283,15 @@ def sample(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
     durable = ("transaction.commit", "stage.create", "stage.load", "audit.insert")
     kept = [b for b in boundaries if b.label not in REPEATED or b.nth in (1, last[b.label])]
     if kind == "lost_ack":
-        return [b for b in kept if b.label == "transaction.commit" and b.phase == "after"]
+        return every(kept, kind)
     certain = [b for b in kept if b.label in durable]
     others = [b for b in kept if b.label not in durable and (b.phase == "before" or b.label.startswith("progress."))]
-    return certain + (others if kind == "raised" else list(itertools.islice(others, 1, None, 6)))
+    if kind != "raised":
+        return certain + its_turn(others, 12)
+    labels = dict.fromkeys(b.label for b in others)
+    return certain + [b for label in labels for b in its_turn([other for other in others if other.label == label], 4)]
+
+
+def its_turn(boundaries: list[Boundary], share: int) -> list[Boundary]:
+    """Each *share*-th of them, at least one; which, changes from day to day, so that all have had their turn after *share* days."""
+    return boundaries[TURN % max(1, min(share, len(boundaries))) :: share]

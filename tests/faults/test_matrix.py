@@ -8,12 +8,12 @@ from typing import get_args
 import pytest
 
 from tests.certification.record import Record
-from tests.faults.matrix import Kind, Matrix, every, sample
+from tests.faults.matrix import Boundary, Kind, Matrix, every, its_turn, sample
 from tests.world import MODES, Setup
 
 pytestmark = pytest.mark.certify("fault_matrix")
 
-SHARDS = 4
+SHARDS = 3
 
 
 @pytest.fixture
@@ -60,7 +60,22 @@ def test_every_boundary(matrix: Matrix, kind: Kind, record_property: Record) -> 
     matrix.attempt_all(kind, every(matrix.boundaries, kind), record_property)
 
 
-def test_the_samples_cover_every_label(matrix: Matrix) -> None:
-    """No label of a run is left out of the default run."""
-    assert {b.label for b in sample(matrix.boundaries, "raised")} == {b.label for b in matrix.boundaries}
-    assert len([b for b in matrix.boundaries if b.label == "transaction.commit" and b.phase == "after"]) == 2
+@pytest.mark.parametrize("share", [1, 3, 4, 12])
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 40])
+def test_everything_has_its_turn(monkeypatch: pytest.MonkeyPatch, share: int, length: int) -> None:
+    """No day is without a state, and after *share* days none was left out."""
+    states = [Boundary("label", "before", nth) for nth in range(length)]
+    days = []
+    for day in range(share):
+        monkeypatch.setattr("tests.faults.matrix.TURN", 739_000 + day)
+        days.append(its_turn(states, share))
+    assert all(days) or not states
+    assert {state for day in days for state in day} == set(states)
+
+
+def test_the_samples_cover_every_label(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No label of a run is left out of the default run, whatever day it is."""
+    for turn in range(12):
+        monkeypatch.setattr("tests.faults.matrix.TURN", turn)
+        assert {b.label for b in sample(matrix.boundaries, "raised")} == {b.label for b in matrix.boundaries}
+    assert len(every(matrix.boundaries, "lost_ack")) == 2
