@@ -38,7 +38,8 @@ MATRIX = """
 @pytest.mark.certify("fault_matrix")
 def test_matrix(engine_name, record_property):
     record_server(record_property, engine="embedded", flavour="embedded", versions={{"source": "s", "target": "t"}})
-    record_states(record_property, States("run", "raised", 2, {tried}, {divergent}))
+    for kind in ("raised", "session", "process", "lost_ack"):
+        record_states(record_property, States("run", kind, 2, {tried}, {divergent}))
     assert not {divergent}
 """
 WHOLE = MATRIX.format(tried=("a", "b"), divergent=())
@@ -79,7 +80,7 @@ def test_all_legs_of_the_embedded_engine(tmp_path: Path) -> None:
     embedded, mssql = done.report["engines"]
     assert (embedded["verdict"], embedded["coverage"], embedded["versions"]) == ("passed", "complete", {"source": "s", "target": "t"})
     assert (mssql["verdict"], mssql["coverage"], mssql["flavour"]) == ("not_run", "not_run", None)
-    assert (done.leg("fault_matrix")["states_tried"], done.leg("fault_matrix")["divergent_states"]) == (2, 0)
+    assert (done.leg("fault_matrix")["states_tried"], done.leg("fault_matrix")["divergent_states"]) == (8, 0)
     assert "passed_partial, release_ready: false" in done.output
     assert done.output.count("not_run") >= 5
 
@@ -131,7 +132,7 @@ def test_skipped_legs(tmp_path: Path) -> None:
 def test_a_divergent_state(tmp_path: Path) -> None:
     done = Certified(tmp_path, PASSING + MATRIX.format(tried=("a", "b"), divergent=("b",)))
     assert (done.code, done.report["status"]) == (1, "failed"), done.output
-    assert (done.leg("fault_matrix")["verdict"], done.leg("fault_matrix")["divergent_states"]) == ("failed", 1)
+    assert (done.leg("fault_matrix")["verdict"], done.leg("fault_matrix")["divergent_states"]) == ("failed", 4)
 
 
 def test_a_divergent_state_that_no_assertion_told(tmp_path: Path) -> None:

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.certification.verdict import ENGINES, LEGS, Case, Session, States, certificate
+from tests.certification.verdict import ENGINES, KINDS, LEGS, Case, Session, States, certificate
 
 WHOLE = States("incremental run", "raised", 2, ("a", "b"))
+ALL_KINDS = tuple(replace(WHOLE, kind=kind) for kind in KINDS)
 SERVERS = Session(flavours={"embedded": "embedded", "mssql": "sql_server"}, versions={"mssql": {"target": "t"}})
 
 
 def all_passed(*engines: str) -> list[Case]:
     """One passed case of each leg."""
-    return [Case(leg, engine, "passed", (WHOLE,) if leg == "fault_matrix" else ()) for engine in engines for leg in LEGS]
+    return [Case(leg, engine, "passed", ALL_KINDS if leg == "fault_matrix" else ()) for engine in engines for leg in LEGS]
 
 
 def judged(cases: list[Case], session: Session = SERVERS) -> tuple[str, bool, dict[str, Any]]:
@@ -88,19 +89,20 @@ def test_a_matrix_without_states_did_not_run() -> None:
 
 
 def test_states_that_several_cases_tried_count_once() -> None:
-    parts = [replace(WHOLE, found=3, tried=tried) for tried in (("a", "b"), ("b", "c"))]
+    parts = [replace(part, found=3, tried=tried) for part in ALL_KINDS for tried in (("a", "b"), ("b", "c"))]
     found = leg(judged([Case("fault_matrix", "embedded", "passed", (part,)) for part in parts])[2]["embedded"], "fault_matrix")
-    assert (found["states_tried"], found["coverage"], found["verdict"]) == (3, "complete", "passed")
+    assert (found["states_tried"], found["coverage"], found["verdict"]) == (12, "complete", "passed")
 
 
 def test_a_sample_is_never_complete() -> None:
     """Neither when the caller chose cases, nor when states were left out."""
     status, ready, engines = judged(all_passed(*ENGINES), replace(SERVERS, sampled=True))
     assert (status, ready, engines["mssql"]["coverage"]) == ("passed_partial", False, "sampled")
-    fewer = [replace(case, states=(replace(WHOLE, found=3),) if case.states else ()) for case in all_passed(*ENGINES)]
-    status, ready, engines = judged(fewer)
-    assert (status, ready, engines["mssql"]["coverage"]) == ("passed_partial", False, "sampled")
-    assert leg(engines["mssql"], "fault_matrix")["coverage"] == "sampled"
+    for states in ((replace(WHOLE, found=3), *ALL_KINDS[1:]), ALL_KINDS[1:]):
+        fewer = [replace(case, states=states if case.states else ()) for case in all_passed(*ENGINES)]
+        status, ready, engines = judged(fewer)
+        assert (status, ready, engines["mssql"]["coverage"]) == ("passed_partial", False, "sampled")
+        assert leg(engines["mssql"], "fault_matrix")["coverage"] == "sampled"
 
 
 def test_a_session_that_broke_off_proves_nothing() -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 KIND = "dpone.live_certification.v1"
 ROUTE = "postgres_mssql_xmin_reconciliation"
 LEGS = ("lifecycle", "concurrency", "source_mutation", "permission_denial", "fault_matrix")
+KINDS = ("raised", "session", "process", "lost_ack")
 ENGINES = ("embedded", "mssql")
 FLAVOURS = ("embedded", "sql_server", "babelfish", "unknown")
 Outcome = Literal["passed", "failed", "skipped"]
@@ -110,7 +111,7 @@ def _leg(leg: str, engine: str, cases: Collection[Case], session: Session) -> di
         verdict = "not_run"
     else:
         verdict = "passed"
-    whole = verdict != "not_run" and not session.sampled and all(part["tried"] == part["found"] for part in states)
+    whole = verdict != "not_run" and not session.sampled and _whole(states)
     return {
         "leg": leg,
         "verdict": verdict,
@@ -120,6 +121,13 @@ def _leg(leg: str, engine: str, cases: Collection[Case], session: Session) -> di
         "divergent_states": divergent,
         "states": states,
     }
+
+
+def _whole(states: Collection[Mapping[str, Any]]) -> bool:
+    """Every scenario was broken in every kind, in each of its states."""
+    scenarios = {part["scenario"] for part in states}
+    every = {(scenario, kind) for scenario in scenarios for kind in KINDS}
+    return every == {(part["scenario"], part["kind"]) for part in states if part["tried"] == part["found"]}
 
 
 def _merged(parts: Iterable[States]) -> list[dict[str, Any]]:
