@@ -151,7 +151,7 @@ class PostgresShadow:
         _run(session, "exchange.table", "ALTER TABLE {} RENAME TO {}", sql.Identifier(schema, shadow), sql.Identifier(live.name))
         for index in indexes:
             _run(session, "exchange.index", "ALTER INDEX {} RENAME TO {}", sql.Identifier(schema, index.shadow), sql.Identifier(index.live))
-        # GRANT waits for no lock of a table, only for its row in the catalog, which the rename has taken: one that came before it is seen here.
+        # GRANT waits for no lock of a table, only for its row in the catalog, which the rename has taken: what came before is seen here.
         had, has = (set(session.rows("exchange.grants", _GRANTS, _named(TableName(live.namespace, name)))) for name in (backup, live.name))
         if had != has:
             message = f"Rights on {live.display} changed during the publication."
