@@ -7,14 +7,15 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+BENCH_ARGS ?= --scale small
 
-.PHONY: demo test nightly certify lint types docs clean
+.PHONY: demo test nightly certify lint types docs bench bench-peers clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpone-xmin demo
 
 # Airflow writes its configuration to a home directory of its own
-test nightly certify: export AIRFLOW_HOME ?= $(abspath $(VENV))/airflow
+test nightly certify bench bench-peers: export AIRFLOW_HOME ?= $(abspath $(VENV))/airflow
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -m "not nightly" $(PYTEST_ARGS)
@@ -34,6 +35,14 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
+# ratios, budgets, plots; BENCH_ARGS="--scale full --publish" renews the docs page (25 minutes)
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+# dlt, connectorx, ingestr and sling on the same work, each in an environment of its own
+bench-peers: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.peers
+
 # broken links and anchors fail the build; `make docs` writes build/site
 docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict
@@ -51,6 +60,10 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/uv
 $(VENV)/.test: pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[test]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[bench]'
+	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[docs]'

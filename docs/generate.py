@@ -10,6 +10,7 @@ from pathlib import Path
 
 import _docs_reference as reference  # beside this file; pytest's pythonpath names the folder
 import _docs_schemas
+from _docs_benchmarks import benchmarks_page
 from _docs_reference import NOTICE as _NOTICE
 from _docs_reference import markdown as _markdown
 
@@ -111,6 +112,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/registry.md": reference.registry_page,
     "reference/catalog.md": reference.catalog_page,
     "reference/airflow.md": reference.airflow_page,
+    "explanation/benchmarks.md": benchmarks_page,
     "schemas/index.md": schemas_page,
     **{f"schemas/{name}.schema.json": functools.partial(schema_file, name) for name in _docs_schemas.DOCUMENTS},
 }
