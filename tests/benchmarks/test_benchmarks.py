@@ -32,6 +32,7 @@ def _embedded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(MSSQL_URL, raising=False)
 
 
+@pytest.mark.timeout(900)  # half a minute, many times that on a busy machine
 def test_every_leg_finds_something(tmp_path: Path) -> None:
     steps: list[str] = []
     document = measure(SCALES["tiny"], list(LEGS), steps.append)
