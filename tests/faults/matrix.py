@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import psycopg
@@ -162,15 +163,7 @@ class Matrix:
         """The state once no session of the product is left."""
         world = self.world
         with world.target.connect() as owner:
-            for _ in range(200):
-                (busy,) = owner.execute(
-                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = %s", [WRITER]
-                ).fetchone()
-                if not busy:
-                    break
-                owner.execute("SELECT pg_sleep(0.02)")
-            else:
-                raise AssertionError(f"{name}: sessions of the product are left on the target")
+            wait_until_quiet(owner, name)
 
             def read(query: str) -> tuple[Any, ...]:
                 return tuple(tuple(row) for row in owner.execute(query).fetchall())
@@ -222,7 +215,7 @@ class Matrix:
         assert not self.world.work_dir.exists() or list(self.world.work_dir.iterdir()) == [], f"{name}: a work directory is left"
 
     def _here(self, boundary: Boundary, kind: Kind) -> BaseException | None:
-        counting = Counting(boundary, self._kill_session if kind == "session" else _raise)
+        counting = Counting(boundary, partial(kill_session, self.world) if kind == "session" else raise_fault)
         error: BaseException | None = None
         with observing(counting):
             try:
@@ -237,15 +230,28 @@ class Matrix:
         child.join(60)
         assert child.exitcode == -signal.SIGKILL, f"{boundary} was not hit: exit code {child.exitcode}"
 
-    def _kill_session(self, what: Event | Progress) -> None:
-        """End the backend that is about to act; around a bulk load, which has a connection of its own, all of the product's."""
-        session = what.session if isinstance(what, Event) else None
-        with self.world.target.connect() as owner:
-            if session is None:
-                kill_all(owner)
-                return
-            pid = session.connection.connection.driver_connection.info.backend_pid
-            owner.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+def kill_session(world: World, what: Event | Progress) -> None:
+    """End the backend that is about to act; around a bulk load, which has a connection of its own, all of the product's."""
+    session = what.session if isinstance(what, Event) else None
+    with world.target.connect() as owner:
+        if session is None:
+            kill_all(owner)
+            return
+        pid = session.connection.connection.driver_connection.info.backend_pid
+        owner.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+
+def wait_until_quiet(owner: psycopg.Connection[Any], name: str = "") -> None:
+    """Wait until no session of the product is left on this database."""
+    for _ in range(200):
+        busy = owner.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = %s", [WRITER]
+        ).fetchone()
+        if busy == (0,):
+            return
+        owner.execute("SELECT pg_sleep(0.02)")
+    raise AssertionError(f"{name}: sessions of the product are left on the target")
 
 
 def kill_all(owner: psycopg.Connection[Any]) -> None:
@@ -262,7 +268,7 @@ def run_and_die(job: Job, boundary: Boundary) -> None:
         job.run(progress=counting.progress)
 
 
-def _raise(_: Event | Progress) -> None:
+def raise_fault(_: Event | Progress) -> None:
     raise XminError("mssql_transaction.statement_failed", "A fault was injected here.")
 
 
