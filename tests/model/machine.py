@@ -14,7 +14,7 @@ from tests.approvals import Owner
 from tests.faults.matrix import Boundary
 from tests.model.history import KEYS, NEW_COLUMNS, REWRITES, TABLE
 from tests.model.oracle import Change, Guards, Rows, Transaction
-from tests.model.runs import BETWEEN, COMMITS, READ, Runs
+from tests.model.runs import BETWEEN, DECISIVE, READ, Runs
 from tests.model.servers import Servers
 from tests.world import MODES
 
@@ -177,7 +177,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         kind=st.sampled_from(["raised", "raised", "session", "session", "source", "process"]),
-        at=st.sampled_from([*COMMITS, *BETWEEN]) | NEXT,
+        at=st.sampled_from([*DECISIVE, *BETWEEN]) | NEXT,
     )
     @step
     def run_broken(self, kind: str, at: int | Boundary) -> None:

@@ -38,7 +38,12 @@ BETWEEN = (
     READ,
     Boundary("finalize.classify", "before", 1),
 )
-COMMITS = tuple(Boundary("transaction.commit", phase, nth) for phase in ("before", "after") for nth in (1, 2, 3))
+#: The steps of the one transaction, and its commit and those before it; a run that does not take one is not broken.
+DECISIVE = (
+    *(Boundary(f"finalize.{action}", "after", 1) for action in ("delete", "update", "reactivate", "insert")),
+    *(Boundary(label, "after", 1) for label in ("checkpoint.compare_and_set", "checkpoint.insert", "head.update", "receipt.insert")),
+    *(Boundary("transaction.commit", phase, nth) for phase in ("before", "after") for nth in (1, 2, 3)),
+)
 #: A lost race of two runs: retryable, nothing happened.
 LOST_RACE = ("checkpoint.conflict", "mssql_transaction.conflict", "mssql_transaction.lock_timeout")
 
