@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from tests.approvals import Owner
 from tests.model.machine import Machine
-from tests.model.planted import AFTER_A_CRASH, ANYWHERE, AT_THE_WRAP, Plant
+from tests.model.planted import ANYWHERE, Plant
 from tests.model.servers import Servers, age, keep, source_server
 
 HISTORIES = int(os.environ.get("DPONE_MODEL_HISTORIES", "2000"))
@@ -32,13 +32,6 @@ RANDOM = settings(COMMON, database=None, max_examples=HISTORIES)
 def servers(target_cluster: EmbeddedCluster, catalog_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     with source_server() as source:
         yield Servers(source, target_cluster, catalog_template, tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def lazy_servers(target_cluster: EmbeddedCluster, catalog_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A source that crashes before its log writer awakes."""
-    with source_server(log_writer_delay=10_000) as source:
-        yield Servers(source, target_cluster, catalog_template, tmp_path_factory.mktemp("lazy"))
 
 
 @pytest.fixture(scope="module")
@@ -94,25 +87,3 @@ def test_a_planted_fault_is_found(servers: Servers, approver: Owner, plant: Plan
     plant(monkeypatch)
     with pytest.raises(AssertionError):
         search(servers, approver, PLANTED)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize("plant", AFTER_A_CRASH, ids=lambda plant: plant.__name__)
-def test_a_planted_fault_is_found_after_a_crash(
-    lazy_servers: Servers, approver: Owner, plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        search(lazy_servers, approver, PLANTED)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize("plant", AT_THE_WRAP, ids=lambda plant: plant.__name__)
-def test_a_planted_fault_is_found_at_the_wrap(
-    aged_servers: Servers, approver: Owner, plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        search(aged_servers, approver, PLANTED, before_wrap=BEFORE_WRAP)
