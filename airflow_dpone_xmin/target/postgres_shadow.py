@@ -151,11 +151,6 @@ class PostgresShadow:
         _run(session, "exchange.table", "ALTER TABLE {} RENAME TO {}", sql.Identifier(schema, shadow), sql.Identifier(live.name))
         for index in indexes:
             _run(session, "exchange.index", "ALTER INDEX {} RENAME TO {}", sql.Identifier(schema, index.shadow), sql.Identifier(index.live))
-        # GRANT waits for no lock of a table, only for its row in the catalog, which the rename has taken: what came before is seen here.
-        had, has = (set(session.rows("exchange.grants", _GRANTS, _named(TableName(live.namespace, name)))) for name in (backup, live.name))
-        if had != has:
-            message = f"Rights on {live.display} changed during the publication."
-            raise XminError("campaign.shadow_changed", message, hint="Publish again: the rights are read anew.", retryable=True)
 
     def drop(self, session: Session, table: TableName) -> None:
         """Nothing depends on it."""

@@ -222,8 +222,6 @@ NAMES = ("n", "kind", "pass", "100%", "50%%", "%s", "a b", "имя", "select", "
 @pytest.mark.parametrize("name", NAMES)
 def test_a_column_may_have_any_name(worlds: Setup, name: str) -> None:
     """Names of the product's own columns, of keywords and of every quoting, in the key and outside of it."""
-    if getattr(worlds, "babelfish", False) and name == "Mixed":
-        pytest.skip("not provable on this flavour: names are stored in lower case")
     world = worlds(
         f'CREATE TABLE orders ("{name}" varchar(10) PRIMARY KEY, "v {name}" integer)',
         "INSERT INTO orders VALUES ('x', 1), ('y', 2), ('z', 3)",
