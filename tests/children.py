@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from typing import Any
 
+import pytest
+
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import Route
@@ -20,6 +22,7 @@ from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.reconcile import reconcile
 from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from tests.flavour import forgive_grants
 from tests.world import World
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -33,15 +36,18 @@ class Job:
     known: Mapping[str, Endpoint]
     run_id: str
     repair: RepairSelection | None = None
+    forgiving: bool = False
 
     @classmethod
     def of(cls, world: World, run_id: str, *, repair: RepairSelection | None = None) -> Job:
-        return cls(world.route(), {"src": world.source.endpoint(), "dwh": world.target.endpoint()}, run_id, repair)
+        return cls(world.route(), {"src": world.source.endpoint(), "dwh": world.target.endpoint()}, run_id, repair, world.forgiving)
 
     def endpoints(self, entry: str, *, conn_id: str) -> Endpoint:
         return self.known[entry]
 
     def run(self, **kw: Any) -> Any:
+        if self.forgiving:
+            forgive_grants(pytest.MonkeyPatch())
         invocation = Invocation(process=self.route.process, run_id=self.run_id)
         return reconcile(self.route, invocation, endpoints=self.endpoints, repair=self.repair, **kw)
 

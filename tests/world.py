@@ -335,6 +335,11 @@ class World:
     def endpoints(self, entry: str, *, conn_id: str) -> Endpoint:
         return {"src": self.source.endpoint, "dwh": self.target.endpoint}[entry]()
 
+    @property
+    def forgiving(self) -> bool:
+        """Whether the server cannot express the grants that runs ask for (``tests/flavour.py``)."""
+        return getattr(self.target, "babelfish", False)
+
     # ---- use --------------------------------------------------------------------------------------------------------------
     def run(self, run_id: str | None = None, **kw: Any) -> Outcome:
         route = kw.pop("route", None) or self.route()

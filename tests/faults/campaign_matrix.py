@@ -16,7 +16,7 @@ from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.target.session import Event
 from tests.campaigns import COLUMNS, Phase, Step, incremental
 from tests.children import die, start
-from tests.faults.matrix import Boundary, Counting, Kind, Matrix, its_turn, observing
+from tests.faults.matrix import Boundary, Counting, Kind, Matrix, its_turn, observing, raise_fault
 from tests.world import WRITER
 
 Facts = dict[str, tuple[Any, ...]]
@@ -100,7 +100,7 @@ class CampaignMatrix(Matrix):
             child.join(90)
             assert child.exitcode == -signal.SIGKILL, f"{name} was not hit: exit code {child.exitcode}"
         else:
-            self._break_here(boundary, self._kill_session if kind == "session" else _raise, name)
+            self._break_here(boundary, self.end_session if kind == "session" else raise_fault, name)
         left = self.facts(name)
         self.states[kind] += 1
         if left not in (self.before, self.after):
@@ -140,10 +140,6 @@ def step_and_die(step: Step, boundary: Boundary) -> None:
     counting = Counting(boundary, lambda _: die())
     with observing(counting):
         step.run(progress=counting.progress)
-
-
-def _raise(_: Event | Progress) -> None:
-    raise XminError("mssql_transaction.statement_failed", "A fault was injected here.")
 
 
 def thinned(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:

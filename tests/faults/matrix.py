@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import psycopg
@@ -102,6 +101,7 @@ class Matrix:
 
     world: World
     reason: str = "delta"
+    run_id: str = RUN_ID
     template: str = ""
     oid: int = 0
     old: Position | None = None
@@ -132,21 +132,25 @@ class Matrix:
 
     def prepare(self) -> None:
         """Keep the target as it is now; the run under test begins here. Records the boundaries from one healthy run."""
-        target = self.world.target
         self.world.route()  # observes and remembers the pins
-        self.template = f"{target.database}_template"
-        (row,) = target.rows(f"SELECT oid::bigint FROM pg_database WHERE datname = '{target.database}'")
-        self.oid = int(row[0])
-        target.cluster.create_database(self.template, options=f'TEMPLATE "{target.database}"')
+        self.keep()
         self.reset()
         self.old = self.position()
         counting = Counting()
         with observing(counting):
-            outcome = self.world.run(RUN_ID, progress=counting.progress)
+            outcome = self.world.run(self.run_id, progress=counting.progress)
         assert outcome.receipt.payload_reason == self.reason
         assert outcome.status == "committed"
         assert self.is_new(self.position())
         self.boundaries = counting.seen
+
+    def keep(self) -> None:
+        """Copy the target, to begin each state from."""
+        target = self.world.target
+        self.template = f"{target.database}_template"
+        (row,) = target.rows(f"SELECT oid::bigint FROM pg_database WHERE datname = '{target.database}'")
+        self.oid = int(row[0])
+        target.cluster.create_database(self.template, options=f'TEMPLATE "{target.database}"')
 
     def reset(self) -> None:
         """A fresh copy under the signed name and OID; all sessions of the one before end."""
@@ -161,21 +165,25 @@ class Matrix:
     # ---- looking ----------------------------------------------------------------------------------------------------------
     def position(self, name: str = "") -> Position:
         """The state once no session of the product is left."""
-        world = self.world
-        with world.target.connect() as owner:
+        with self.world.target.connect() as owner:
             wait_until_quiet(owner, name)
+        return self.read_position()
 
-            def read(query: str) -> tuple[Any, ...]:
-                return tuple(tuple(row) for row in owner.execute(query).fetchall())
+    def read_position(self) -> Position:
+        """The state as it is committed now."""
+        world = self.world
 
-            return Position(
-                rows=read(f"SELECT * FROM {world.target_name} ORDER BY id"),
-                checkpoint=read(f"SELECT revision, safe_xmin, load_id, receipt_id FROM {world.state_name('dpone_source_state')}"),
-                head=read(f"SELECT revision, load_id, state_key FROM {world.dbo_name('dpone_target_head')}"),
-                receipts=read(
-                    f"SELECT new_revision, new_xmin, load_id, receipt_id, run_id FROM {world.state_name('dpone_commit_receipt')} ORDER BY 1"
-                ),
-            )
+        def read(query: str) -> tuple[Any, ...]:
+            return tuple(tuple(row) for row in world.target.rows(query))
+
+        return Position(
+            rows=read(f"SELECT * FROM {world.target_name} ORDER BY id"),
+            checkpoint=read(f"SELECT revision, safe_xmin, load_id, receipt_id FROM {world.state_name('dpone_source_state')}"),
+            head=read(f"SELECT revision, load_id, state_key FROM {world.dbo_name('dpone_target_head')}"),
+            receipts=read(
+                f"SELECT new_revision, new_xmin, load_id, receipt_id, run_id FROM {world.state_name('dpone_commit_receipt')} ORDER BY 1"
+            ),
+        )
 
     def is_new(self, position: Position) -> bool:
         """Whether target, checkpoint, head and receipt all name one new commit, and the target equals the source."""
@@ -188,7 +196,7 @@ class Matrix:
             and checkpoint[1] == receipt[1]
             and checkpoint[2] == head[1] == receipt[2]
             and checkpoint[3] == receipt[3]
-            and receipt[4] == RUN_ID
+            and receipt[4] == self.run_id
             and self.world.target_rows(COLUMNS) == self.world.source_rows(COLUMNS)
         )
 
@@ -205,7 +213,7 @@ class Matrix:
         if left != self.old and not self.is_new(left):
             self.divergent.append(name)
             return
-        outcome = self.world.run(RUN_ID)
+        outcome = self.world.run(self.run_id)
         assert (outcome.status == "replayed") is (left != self.old), f"{name}: a retry of a committed run answers from its receipt"
         if not self.is_new(self.position()):
             self.divergent.append(f"{name}, after its retry")
@@ -214,19 +222,23 @@ class Matrix:
         assert self.world.staged() == [], f"{name}: staging tables are left"
         assert not self.world.work_dir.exists() or list(self.world.work_dir.iterdir()) == [], f"{name}: a work directory is left"
 
+    def end_session(self, what: Event | Progress) -> None:
+        """How a session dies on this server."""
+        kill_session(self.world, what)
+
     def _here(self, boundary: Boundary, kind: Kind) -> BaseException | None:
-        counting = Counting(boundary, partial(kill_session, self.world) if kind == "session" else raise_fault)
+        counting = Counting(boundary, self.end_session if kind == "session" else raise_fault)
         error: BaseException | None = None
         with observing(counting):
             try:
-                self.world.run(RUN_ID, progress=counting.progress)
+                self.world.run(self.run_id, progress=counting.progress)
             except Exception as caught:
                 error = caught
         assert counting.hit, f"{boundary} was not hit"
         return error
 
     def _in_child(self, boundary: Boundary) -> None:
-        child = start(run_and_die, Job.of(self.world, RUN_ID), boundary)
+        child = start(run_and_die, Job.of(self.world, self.run_id), boundary)
         child.join(60)
         assert child.exitcode == -signal.SIGKILL, f"{boundary} was not hit: exit code {child.exitcode}"
 

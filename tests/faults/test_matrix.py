@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from tests.certification.record import Record
+from tests.faults.living import LivingMatrix
 from tests.faults.matrix import Boundary, Kind, Matrix, every, its_turn, sample
 from tests.world import MODES, Setup
 
@@ -17,7 +18,7 @@ SHARDS = 3
 
 
 @pytest.fixture
-def matrix(worlds: Setup, embedded_only: None) -> Iterator[Matrix]:
+def matrix(worlds: Setup) -> Iterator[Matrix]:
     """Pending: one row to delete, one to reactivate, one to update, one to insert."""
     world = worlds(
         "CREATE TABLE orders (id bigint PRIMARY KEY, code varchar(10) NOT NULL, qty integer, note text)",
@@ -32,20 +33,20 @@ def matrix(worlds: Setup, embedded_only: None) -> Iterator[Matrix]:
         "INSERT INTO orders VALUES (1, 'back', 1, NULL), (9, 'new', 9, '')",
         "UPDATE orders SET qty = 0 WHERE id = 3",
     )
-    matrix = Matrix(world)
+    matrix = LivingMatrix(world) if world.target.kind == "mssql" else Matrix(world)
     matrix.prepare()
     yield matrix
     matrix.drop()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_raised_error(matrix: Matrix, shard: int, record_property: Record) -> None:
     """An error before any step, or after a durable one, leaves everything old or everything new."""
     matrix.attempt_all("raised", sample(matrix.boundaries, "raised")[shard::SHARDS], record_property)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["session", "process", "lost_ack"])
 def test_killed_session_killed_process_lost_acknowledgement(matrix: Matrix, kind: Kind, record_property: Record) -> None:
     """A terminated backend, a SIGKILLed process and a commit whose answer is lost leave everything old or everything new."""
