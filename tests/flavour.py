@@ -3,7 +3,7 @@
 Babelfish for PostgreSQL speaks T-SQL over TDS but has no database-level grants and no schema ALTER right: runs use the owner's login
 there, so least privilege is not proven on it. It reads a ``time`` from the wire through a double and cuts what that makes of it.
 ``ALTER COLUMN`` takes neither NULL nor COLLATE there: the statement is sent without them, so that nullability is not proven on it. A
-column name with a double quote cannot be bulk-loaded.
+column name is stored in lower case, and none with a quote or a bracket in it can be loaded. A sum of ``decimal(38,38)`` cannot be sent.
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ def _shorten_shadows(monkeypatch: Any) -> None:
     monkeypatch.setattr(shadow, "_derived", lambda _, suffix: f"{suffix.split('_')[3][:1]}_{suffix[-8:]}")
     real = shadow._index_name
     monkeypatch.setattr(shadow, "_index_name", lambda campaign, name: f"d_{real(campaign, name)[-8:]}")
+
+
+UNNAMED = ("Mixed", "it's", "a]b", "имя")
+"""Column names that the flavour changes, or cannot load."""
+UNSENT = ("numeric(38,38)",)
+"""Declarations at the source whose fingerprint it cannot send."""
 
 
 def keeps_time(value: time) -> bool:

@@ -121,5 +121,6 @@ def _fingerprint(element: Fingerprint, compiler: Any, **kw: Any) -> str:
         scale = (0, element.plan.scale or 0)[element.part]
     elif element.family is Family.DECIMAL:
         scale = element.plan.scale or 0
-    # Summed as decimal(38): SUM of an int column would overflow an int.
-    return f"COALESCE(SUM(CONVERT(decimal(38, {scale}), {form.format(inner)})), 0)"
+    # Summed as decimal(38): SUM of an int column would overflow an int. ISNULL keeps that type; COALESCE would make room for the integer 0
+    # and round a sum of 38 decimal places.
+    return f"ISNULL(SUM(CONVERT(decimal(38, {scale}), {form.format(inner)})), 0)"

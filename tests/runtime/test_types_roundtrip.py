@@ -24,7 +24,7 @@ from airflow_dpone_xmin.contracts.envelope import Payload
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.policy.types import KINDS, TYPES, Verdict
 from airflow_dpone_xmin.runtime.check import check_connections
-from tests.flavour import keeps_time
+from tests.flavour import UNSENT, keeps_time
 from tests.typecases import DEFINITIONS, GROUPS, NOTES, UNPROVEN, Case, expected_names
 from tests.world import MODES, Setup, World
 
@@ -48,6 +48,9 @@ def test_round_trip(worlds: Setup, engine_name: str, group: str) -> None:
     """Edge values arrive exactly, NULL and '' among them; then a change that only a comparison to the byte sees is an update."""
     cases = GROUPS[group]
     world = make(worlds, cases)
+    if world.forgiving:
+        cases = [case for case in cases if case.declared not in UNSENT]
+        world = make(worlds, cases)
     fill(world, cases)
     with proving(world, cases) as proven:
         receipt = world.run().receipt

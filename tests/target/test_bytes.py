@@ -8,6 +8,7 @@ import pytest
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.runtime.check import check_connections
+from tests.flavour import UNNAMED
 from tests.world import MODES, Setup, World
 
 #: (type, value before, value after): each pair is equal to somebody who does not look at the bytes.
@@ -227,7 +228,11 @@ def test_a_column_may_have_any_name(worlds: Setup, name: str) -> None:
         "INSERT INTO orders VALUES ('x', 1), ('y', 2), ('z', 3)",
         key=(name,),
         reconciliation=MODES["timestamp_only"],
+        provision=False,
     )
+    if world.forgiving and name in UNNAMED:
+        pytest.skip("not provable on this flavour: it changes such a name, or cannot load it")
+    world.provision_target()
     report = check_connections(world.route(), endpoints=world.endpoints)
     assert report.ok, report.findings
     world.run()
