@@ -117,7 +117,7 @@ def test_keys(source_db: SourceDb, type_name: str, override: str | None, value: 
     [
         ("char(3)", False, "nvarchar(3)", "ab", True),
         ("char(3)", False, "nvarchar(3)", "😀", False),
-        ("char(3)", True, "nvarchar(3)", "😀", True),
+        ("char(3)", True, "nvarchar(4)", "😀", True),
         ("text", False, "nvarchar(4)", "😀😀", True),
         ("text", False, "nvarchar(3)", "😀😀", False),
         ("varchar(3)", False, "nvarchar(3)", "a😀b", False),
