@@ -53,7 +53,7 @@ BREAKING: dict[str, tuple[str, tuple[str, ...]]] = {
     "number becomes text": ("ALTER TABLE orders ALTER COLUMN qty TYPE text", ("qty", "int")),
     "dropped column": ("ALTER TABLE orders DROP COLUMN code", ("code", "neither a source column")),
     "renamed column": ("ALTER TABLE orders RENAME COLUMN code TO label", ("code", "neither a source column")),
-    "key column": ("ALTER TABLE orders ALTER COLUMN id TYPE varchar(20)", ("id", "bigint", "text")),
+    "key column": ("ALTER TABLE orders ALTER COLUMN id TYPE varchar(20)", ("id", "bigint", "expected")),
 }
 
 
