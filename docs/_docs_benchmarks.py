@@ -16,9 +16,9 @@ _PEER_RESULTS = _RESULTS.with_name("peers.json")
 _HEAD = """\
 # Benchmarks
 
-`make bench` measures the product on real databases and writes this page. Read the ratios, not the seconds: both sides of a ratio are
-measured in turns in one run on one machine (A, B, A, B, …), and the table shows the median of the pairs with the least and the greatest in
-brackets. Seconds tell something about the machine below, and nothing about yours.
+`make bench` measures the product on real databases; with `BENCH_ARGS=--publish` it writes this page. Read the ratios, not the seconds:
+both sides of a ratio are measured in turns in one run on one machine (A, B, A, B, …), and the table shows the median of the pairs with the
+least and the greatest in brackets. Seconds tell something about the machine below, and nothing about yours.
 """
 
 _EMBEDDED = """

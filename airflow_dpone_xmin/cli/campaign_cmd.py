@@ -188,13 +188,19 @@ def abandon(
     run_id: RunIdOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Give an open campaign up: its lanes are fenced off, its shadow is dropped; another one needs another handoff_id."""
+    """Give an open campaign up: its lanes are fenced off, its shadow is dropped; another one needs another handoff_id.
+
+    In place there is no shadow: the rows that were loaded stay, without an owner, until a run with an approved full baseline.
+    """
     from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.runtime.campaign import abandon_campaign
 
     route = load_route(context, manifest, table)
     if not yes:
-        typer.confirm(f"Drop what campaign {route.handoff_id} has loaded for {route.layout.target.display}?", abort=True, err=True)
+        assert route.campaign is not None  # load_route read an initial manifest, or the use case refuses it
+        in_place = route.campaign.publication == "in_place"
+        fate = "The rows that it has loaded stay in it, without an owner." if in_place else "What it has loaded is dropped."
+        typer.confirm(f"Give up campaign {route.handoff_id} of {route.layout.target.display}? {fate}", abort=True, err=True)
     campaign = abandon_campaign(route, context.named_run(run_id), endpoints=context.endpoints)
     facts = {"campaign": campaign.campaign_key.hex(), "handoff_id": campaign.handoff_id, "status": campaign.state.value}
     context.output.result(facts, lambda console: print_facts(console, facts, title=route.process))

@@ -96,6 +96,8 @@ class Output:
 
 def exit_code(error: XminError) -> int:
     """The process's exit code for *error*."""
+    if error.code == "run.cancelled":
+        return EXIT_INTERRUPTED
     return EXIT_RETRYABLE if error.retryable else EXIT_REFUSED
 
 

@@ -306,7 +306,10 @@ CODES: dict[str, ErrorSpec] = {
     ),
     "target_identity.ambiguous": ErrorSpec("More than one identity or case variant answers to the target's name.", "Remove the decoys."),
     "target_identity.mismatch": ErrorSpec("The target's identity is not the one this invocation was admitted with.", _REVIEW),
-    "target_ownership.conflict": ErrorSpec("Another state key owns the target.", "Transfer the ownership with a repair authority."),
+    "target_ownership.conflict": ErrorSpec(
+        "Another state key owns the target.",
+        "Compare process, handoff, key and delete mode with the owner's; if the change is meant, transfer the ownership with a repair authority.",
+    ),
     "staging.proof_failed": ErrorSpec("The staged rows are not the extracted rows.", "Run again; report it if it persists.", True),
     "staging.key_invalid": ErrorSpec("The staged keys are not unique, not complete, padded or NULL.", "Correct the keys at the source."),
     # ---- reconciliation ---------------------------------------------------------------------------------------------------
@@ -320,7 +323,8 @@ CODES: dict[str, ErrorSpec] = {
     "checkpoint.conflict": ErrorSpec("The checkpoint moved while this run was working.", "Run again.", True),
     "checkpoint.missing": ErrorSpec("The target has rows but this state key has no checkpoint.", _FULL),
     "checkpoint.seed_missing": ErrorSpec(
-        "The handoff's seed is absent or conflicting.", "Finish the initial campaign of this handoff first."
+        "The handoff's seed is absent or conflicting.",
+        "Finish the initial campaign of this handoff first; its handoff_id, key and delete mode must be this manifest's.",
     ),
     "guard.deletes_exceeded": ErrorSpec(
         "More rows are missing at the source than the guards allow.", "Verify the deletes, then approve them with a repair authority."
@@ -362,7 +366,7 @@ CODES: dict[str, ErrorSpec] = {
         "The repair document is not closed and complete.", "Propose it again; edit only bounds, expiry and reason."
     ),
     **{code: ErrorSpec(*spec) for code, spec in CAMPAIGN_CODES.items()},
-    "run.cancelled": ErrorSpec("The run was cancelled.", "Run again; nothing was committed.", True),
+    "run.cancelled": ErrorSpec("The run was cancelled.", "Run again; only what has a receipt was committed.", True),
     "cli.usage": ErrorSpec("The command line is not understood.", "See `dpone-xmin --help`."),
     "run.unexpected": ErrorSpec("An unexpected fault.", "Nothing was committed unless a receipt says so; report it."),
     "evidence.not_found": ErrorSpec("There is no receipt or state for this.", "Check process, run id and state connection."),

@@ -119,7 +119,7 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
     :param inline_lanes: number of lanes of its own; None waits for mapped ones.
     :param poke_interval: seconds between two looks of the trigger.
     :param stall_seconds: without a living lane and without progress for so long, the task fails as stalled. It must exceed the lanes'
-        retry delay plus the lease of 90 seconds.
+        retry delay plus the lease of 90 seconds; None is twice that, at least 900.
     :param deferrable: wait in the triggerer; otherwise in this worker.
     :returns: the evidence summary of the seed, as XCom.
     :raises AirflowFailException: ``campaign.stalled`` and every refusal.
@@ -132,15 +132,18 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
         *,
         inline_lanes: int | None = None,
         poke_interval: float = 15.0,
-        stall_seconds: float = 900.0,
+        stall_seconds: float | None = None,
         repair_authority_ref: str | None = None,
         deferrable: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if stall_seconds <= LEASE_TTL.total_seconds():
-            raise XminError("DPONE_OPTION_UNSUPPORTED", "`stall_seconds` must exceed the lease of 90 seconds.")
-        self.inline_lanes, self.poke_interval, self.stall_seconds = inline_lanes, poke_interval, stall_seconds
+        between = (self.retry_delay + LEASE_TTL).total_seconds()  # a lane that failed is back after this at the latest
+        self.stall_seconds = max(900.0, 2 * between) if stall_seconds is None else stall_seconds
+        if self.stall_seconds <= between:
+            message = f"`stall_seconds` must exceed retry_delay plus the lease of 90 seconds, {between:.0f} seconds."
+            raise XminError("DPONE_OPTION_UNSUPPORTED", message)
+        self.inline_lanes, self.poke_interval = inline_lanes, poke_interval
         self.repair_authority_ref, self.deferrable = repair_authority_ref, deferrable
 
     def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
@@ -149,7 +152,8 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
         log.info("%s", event.get("message", "The campaign was not looked at."))
         if event.get("outcome") != "complete":
             told = event.get("error")
-            raise to_airflow(XminError.from_dict(told) if told else XminError("campaign.stalled", "The trigger ended without an event."))
+            error = XminError.from_dict(told) if told else XminError("campaign.stalled", "The trigger ended without an event.")
+            raise to_airflow(self._logged(error))
         return self.execute(context)
 
     def _campaign(self, context: Context, selected: SelectedRoute) -> dict[str, Any]:
@@ -222,18 +226,17 @@ def campaign_task_group(
 ) -> TaskGroup:
     """``open >> [mapped lanes ‖ coordinator]``: an initial load whose lanes run where the deployment's executor runs tasks.
 
-    :param lanes: number of mapped lane tasks, 0 to 64.
+    :param lanes: number of mapped lane tasks, 1 to 64.
     :param retries: of every task, 0 to 3.
     :param retry_delay: between two tries; the coordinator's stall limit exceeds it plus the lease.
     :param coordinator: further parameters of :class:`BackfillCampaignOperator`.
     """
     shared: dict[str, Any] = {"manifest": manifest, "table": table, "retries": retries, "retry_delay": retry_delay}
-    stall = coordinator.pop("stall_seconds", max(900.0, 2 * (retry_delay + LEASE_TTL).total_seconds()))
+    if not 1 <= lanes <= 64:
+        raise XminError("DPONE_OPTION_UNSUPPORTED", f"`lanes` must lie between 1 and 64, not {lanes}.")
     with TaskGroup(group_id) as group:
         opened = BackfillOpenOperator(task_id="open", repair_authority_ref=repair_authority_ref, **shared)
         filled = BackfillLaneOperator.partial(task_id="lane", **shared).expand(lane=list(range(lanes)))
-        published = BackfillCampaignOperator(
-            task_id="publish", repair_authority_ref=repair_authority_ref, stall_seconds=stall, **shared, **coordinator
-        )
+        published = BackfillCampaignOperator(task_id="publish", repair_authority_ref=repair_authority_ref, **shared, **coordinator)
         opened >> [filled, published]
     return group

@@ -14,6 +14,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 
 _SHAPE = re.compile(r"^\s*([a-z0-9_ ]+?)\s*(?:\(\s*(max|\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*$", re.IGNORECASE)
 _DECLARED = re.compile(r"^character(?: varying)?\((\d+)\)$")
+_FRACTION = re.compile(r"^time(?:stamp)?\((\d)\)")
 _SYNONYMS = {
     "numeric": "decimal",
     "dec": "decimal",
@@ -133,9 +134,12 @@ def _number(plan: ColumnPlan, name: str, first: str | None, second: int | None) 
 
 
 def _temporal(plan: ColumnPlan, name: str, first: str | None, second: int | None) -> ColumnPlan | None:
-    """PostgreSQL keeps microseconds: six fractional digits hold them, seven do as well."""
+    """PostgreSQL keeps microseconds unless fewer digits are declared; seven hold every value."""
+    declared = _FRACTION.search(plan.source_type)
     digits = "7" if first is None else first
-    if name != _TEMPORAL[plan.family] or digits not in ("6", "7") or second is not None:
+    if name != _TEMPORAL[plan.family] or second is not None or digits == "max":
+        return None
+    if not (6 if declared is None else int(declared[1])) <= int(digits) <= 7:
         return None
     return replace(plan, mssql_type=f"{name}({digits})")
 

@@ -238,6 +238,12 @@ def source_prior(
     if repair is not None:
         binding = RepairBinding(route.environment, identity.state_key, identity.scope_hash, position.checkpoint)
         approval = admitted_authority(ledger, repair, binding, now=server_time(session))
+    if route.handoff_id is not None and position.checkpoint is None:
+        raise XminError(
+            "checkpoint.seed_missing",
+            f"No campaign of handoff {route.handoff_id!r} has seeded this target with this key and delete mode.",
+            details={"handoff_id": route.handoff_id, "state_key": identity.state_key.hex()},
+        )
     owner = ledger.active_owner(identity.binding.identity)
     if approval is not None and approval.transfer is not None:
         old = None if owner is None or owner == identity.state_key else ledger.read_checkpoint(owner)
@@ -246,12 +252,6 @@ def source_prior(
         binding_now = approval_binding(route, identity, position)
         raise ownership_conflict(owner_position(ledger, owner), identity.state_key, binding=binding_now)
     require_unfenced(session, ledger.catalog, identity.binding.identity)
-    if route.handoff_id is not None and position.checkpoint is None:
-        raise XminError(
-            "checkpoint.seed_missing",
-            "This process continues a handoff whose seed is absent.",
-            details={"handoff_id": route.handoff_id, "state_key": identity.state_key.hex()},
-        )
     if position.checkpoint is None and not report and not admit_baseline(approval) and has_rows(session, route.layout.target):
         raise XminError(
             "checkpoint.missing",

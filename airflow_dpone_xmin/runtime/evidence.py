@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_dpone_xmin.contracts.campaign import CampaignProgress
+from airflow_dpone_xmin.contracts.campaign import CampaignProgress, CampaignState
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Receipt
 from airflow_dpone_xmin.target.finalize import Preview
+from airflow_dpone_xmin.target.shadow import backup_name
 
 EVIDENCE_VERSION = 1
 
@@ -154,6 +155,8 @@ def campaign_document(route: Route, found: CampaignProgress) -> dict[str, Any]:
     """Where a campaign stands."""
     campaign = found.campaign
     remaining = found.remaining_seconds
+    exchanged = campaign.shadow is not None and campaign.state is CampaignState.PUBLISHED
+    backup = backup_name(campaign, route.layout.target.name) if exchanged else None
     return {
         "v": EVIDENCE_VERSION,
         "campaign": campaign.campaign_key.hex(),
@@ -161,7 +164,8 @@ def campaign_document(route: Route, found: CampaignProgress) -> dict[str, Any]:
         "status": campaign.state.value,
         "target": route.layout.target.display,
         "publication": campaign.publication,
-        "shadow": campaign.shadow,
+        "shadow": campaign.shadow if campaign.state is CampaignState.OPEN else None,
+        "backup": backup,
         "opened_at_utc": campaign.created_at.isoformat(),
         "anchor": {"anchor_xmin": campaign.anchor.horizons.safe, "anchor_visible_horizon": campaign.anchor.horizons.visible},
         "progress": {

@@ -78,6 +78,18 @@ def conninfo_of(endpoint: Endpoint) -> str:
     return conninfo.make_conninfo(**{**_DEFAULTS, **options, **given, "client_encoding": "UTF8"})
 
 
+def _readable(text: str) -> adbc.Connection:
+    """A connection whose types the driver knows: it looks them up as it connects, and reads nothing right under *quote_all_identifiers*."""
+    connection = adbc.connect(text, autocommit=True)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1::int4")
+        if cursor.fetchall() == [(1,)]:
+            return connection
+    connection.close()
+    given = conninfo.conninfo_to_dict(text).get("options") or ""
+    return adbc.connect(conninfo.make_conninfo(text, options=f"{given} -c quote_all_identifiers=off".strip()), autocommit=True)
+
+
 class Session:
     """One connection; a context manager that always closes it.
 
@@ -94,7 +106,7 @@ class Session:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         try:
-            self._connection = adbc.connect(conninfo_of(endpoint), autocommit=True)
+            self._connection = _readable(conninfo_of(endpoint))
         except adbc.Error as error:
             raise self._connect_error(error) from None
         self._unregister = self._cancel.on_cancel(self._interrupt)

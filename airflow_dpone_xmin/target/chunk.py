@@ -25,7 +25,7 @@ from airflow_dpone_xmin.target.dml import Actions
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
 from airflow_dpone_xmin.target.session import Session
-from airflow_dpone_xmin.target.shadow import ShadowDialect, filled_table, require_shadow
+from airflow_dpone_xmin.target.shadow import ShadowDialect, equal_keys, filled_table, require_shadow
 from airflow_dpone_xmin.target.shape import live_table, require_shape
 from airflow_dpone_xmin.target.sql import Count
 from airflow_dpone_xmin.target.staging import Staged
@@ -119,9 +119,14 @@ def _write_rows(session: Session, work: ChunkWork) -> None:
     if work.campaign.shadow is not None:
         written = session.execute("chunk.append", actions.append()) if work.staged.rows_count else 0
     else:
-        if projection.value_columns:
-            session.execute("chunk.update", actions.update_changed())
-        session.execute("chunk.merge", actions.insert_absent())
+        try:
+            if projection.value_columns:
+                session.execute("chunk.update", actions.update_changed())
+            session.execute("chunk.merge", actions.insert_absent())
+        except XminError as error:
+            if error.code != "mssql_transaction.constraint_violation":
+                raise
+            raise equal_keys("A unique index of the live table") from None
         written = int(session.scalar("chunk.payload", select(Count()).select_from(rows.rows)))
     if written != work.staged.rows_count:
         raise XminError(

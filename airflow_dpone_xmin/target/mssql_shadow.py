@@ -139,7 +139,7 @@ class MssqlShadow:
             _run(session, "shadow.index", statement)
         except XminError as error:
             if error.details.get("native") == 1505 or error.details.get("sqlstate") == "23000":
-                raise equal_keys(definition) from None
+                raise equal_keys(f"Index {definition.name}") from None
             raise
 
     def drop_index(self, session: Session, table: TableName, definition: IndexDefinition) -> None:

@@ -108,7 +108,7 @@ class PostgresShadow:
             session.command("shadow.index", statement)
         except XminError as error:
             if error.details.get("sqlstate") == "23505":
-                raise equal_keys(definition) from None
+                raise equal_keys(f"Index {definition.name}") from None
             raise
 
     def drop_index(self, session: Session, table: TableName, definition: IndexDefinition) -> None:

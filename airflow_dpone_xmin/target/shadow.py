@@ -168,14 +168,14 @@ def require_shadow(engine: Engine, dialect: ShadowDialect, session: Session, cam
     return facts
 
 
-def equal_keys(definition: IndexDefinition) -> XminError:
+def equal_keys(index: str) -> XminError:
     """The refusal of rows that an index finds equal; the key's own and any other unique one have different causes."""
     hint = (
         "If it is the key's, correct the keys at the source, abandon the campaign and start one with a new handoff_id. If it is another "
-        "one, the source moved a value between rows while chunks were read: drop it from the live table, publish, let the incremental "
+        "one, the source moved a value between rows while chunks were read: drop it from the live table, go on, let the incremental "
         "process run once, and create it again."
     )
-    return XminError("campaign.key_not_unique", f"Index {definition.name} found equal values in the filled table.", hint=hint)
+    return XminError("campaign.key_not_unique", f"{index} found equal values in the filled table.", hint=hint)
 
 
 def build_first_indexes(dialect: ShadowDialect, session: Session, campaign: Campaign, live: TableName) -> None:

@@ -126,8 +126,9 @@ class Certification:
     def _sampled(self) -> bool:
         """Whether whoever called it chose some of the cases."""
         option = self.config.option
-        chosen = option.markexpr or option.keyword or option.deselect or getattr(option, "lf", False)
-        return bool(chosen) or self.config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+        ways = ("markexpr", "keyword", "deselect", "lf", "ignore", "ignore_glob", "stepwise", "maxfail")
+        chosen = any(getattr(option, way, None) for way in ways)
+        return chosen or self.config.args_source is not pytest.Config.ArgsSource.TESTPATHS
 
 
 def table(report: dict[str, Any]) -> str:
