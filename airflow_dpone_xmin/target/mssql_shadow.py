@@ -39,15 +39,32 @@ OBSTACLES: dict[str, str] = {
     " AND p.major_id = OBJECT_ID(:name) AND p.minor_id <> 0",
     "index of another kind": "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(:name) AND type NOT IN (0, 1, 2, 5)",
     "index that ignores duplicates": "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(:name) AND ignore_dup_key = 1",
+    "disabled index": "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(:name) AND is_disabled = 1",
+    "index with a fill factor": "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(:name) AND (fill_factor NOT IN (0, 100)"
+    " OR is_padded = 1)",
+    "index with lock options": "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(:name) AND (allow_row_locks = 0"
+    " OR allow_page_locks = 0)",
+    "index in a filegroup of its own": "SELECT COALESCE(i.name, N'of the heap') FROM sys.indexes AS i JOIN sys.filegroups AS f"
+    " ON f.data_space_id = i.data_space_id WHERE i.object_id = OBJECT_ID(:name) AND f.is_default = 0",
+    "compression": "SELECT data_compression_desc FROM sys.partitions WHERE object_id = OBJECT_ID(:name)"
+    " AND (data_compression = 4 OR (index_id = 0 AND data_compression <> 0))",
+    "sensitivity classification": "SELECT COL_NAME(major_id, minor_id) FROM sys.sensitivity_classifications WHERE class = 1"
+    " AND major_id = OBJECT_ID(:name)",
+    "audit specification": "SELECT s.name FROM sys.database_audit_specification_details AS d JOIN sys.database_audit_specifications AS s"
+    " ON s.database_specification_id = d.database_specification_id WHERE d.class = 1 AND d.major_id = OBJECT_ID(:name)",
     "statistics": "SELECT name FROM sys.stats WHERE object_id = OBJECT_ID(:name) AND user_created = 1",
     "partitioned index": "SELECT COALESCE(i.name, N'of the heap') FROM sys.indexes AS i JOIN sys.partition_schemes AS s"
     " ON s.data_space_id = i.data_space_id WHERE i.object_id = OBJECT_ID(:name)",
     "special column": "SELECT name FROM sys.columns WHERE object_id = OBJECT_ID(:name) AND (is_sparse = 1 OR is_masked = 1"
     " OR is_rowguidcol = 1 OR is_filestream = 1 OR is_hidden = 1 OR is_xml_document = 1 OR encryption_type IS NOT NULL)",
     "special table": "SELECT name FROM sys.tables WHERE object_id = OBJECT_ID(:name) AND (is_tracked_by_cdc = 1 OR temporal_type <> 0"
-    " OR is_memory_optimized = 1 OR is_replicated = 1 OR is_filetable = 1 OR is_external = 1 OR principal_id IS NOT NULL)",
+    " OR is_memory_optimized = 1 OR is_replicated = 1 OR is_filetable = 1 OR is_external = 1 OR principal_id IS NOT NULL"
+    " OR lock_escalation <> 0)",
 }
-"""What does not follow a rename: kind → query for its names. ``principal_id`` is an owner other than the schema's."""
+"""What does not follow a rename: kind → query for its names. ``principal_id`` is an owner other than the schema's.
+
+Compression 4 is COLUMNSTORE_ARCHIVE; that of a heap has no index to be replayed with.
+"""
 
 _RIGHTS = text("SELECT HAS_PERMS_BY_NAME(DB_NAME(), 'DATABASE', 'CREATE TABLE'), HAS_PERMS_BY_NAME(:schema, 'SCHEMA', 'CONTROL')")
 _READ_MARK = text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -100,6 +101,18 @@ def test_a_stall_limit_within_the_lease_is_refused_while_the_dag_is_parsed(loadi
     with pytest.raises(XminError) as refused:
         task(BackfillCampaignOperator, loading, stall_seconds=90)
     assert refused.value.code == "DPONE_OPTION_UNSUPPORTED"
+
+
+def test_a_stall_limit_within_the_retry_delay_is_refused_too(loading: World) -> None:
+    with pytest.raises(XminError, match="390 seconds"):
+        task(BackfillCampaignOperator, loading, stall_seconds=390, retry_delay=timedelta(minutes=5))
+    assert task(BackfillCampaignOperator, loading, retry_delay=timedelta(hours=1)).stall_seconds > 3690
+
+
+@pytest.mark.parametrize("lanes", [0, 65])
+def test_the_task_group_has_between_one_and_sixty_four_lanes(loading: World, lanes: int) -> None:
+    with DAG("d", schedule=None), pytest.raises(XminError, match="between 1 and 64"):
+        campaign_task_group(manifest=loading.manifest(), lanes=lanes)
 
 
 def test_the_task_group_maps_its_lanes_beside_the_coordinator(loading: World) -> None:

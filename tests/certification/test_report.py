@@ -140,7 +140,7 @@ def test_a_divergent_state_that_no_assertion_told(tmp_path: Path) -> None:
     assert (done.code, done.report["status"]) == (1, "failed"), done.output
 
 
-@pytest.mark.parametrize("arguments", [("-m", "not nightly"), ("tests/test_cases.py",)])
+@pytest.mark.parametrize("arguments", [("-m", "not nightly"), ("tests/test_cases.py",), ("--ignore-glob=*z.py",), ("--ignore=tests/x.py",)])
 def test_a_sample(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """Whoever chooses cases gets a sample."""
     done = Certified(tmp_path, PASSING + WHOLE, *arguments)

@@ -13,6 +13,7 @@ import typer
 
 from airflow_dpone_xmin.cli import main as cli_main
 from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.output import exit_code
 from airflow_dpone_xmin.contracts.errors import XminError
 
 from .conftest import Cli
@@ -49,6 +50,11 @@ def test_help_names_the_exit_codes(cli: Cli) -> None:
     assert done.code == 0
     for word in ("Exit codes", "75", "130"):
         assert word in done.out
+
+
+@pytest.mark.parametrize(("code", "exits"), [("run.cancelled", 130), ("mssql_transaction.conflict", 75), ("guard.deletes_exceeded", 1)])
+def test_what_a_person_stopped_is_not_what_may_simply_be_run_again(code: str, exits: int) -> None:
+    assert exit_code(XminError(code, "It happened.")) == exits
 
 
 def test_usage_errors(cli: Cli) -> None:

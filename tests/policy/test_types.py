@@ -20,6 +20,8 @@ def column(base: str, *, name: str = "c", typmod: int = -1, nullable: bool = Fal
     shown = _DISPLAY.get(base, base)
     if base in ("varchar", "bpchar") and typmod > 4:
         shown = f"{shown}({typmod - 4})"
+    if base in ("time", "timestamp") and typmod >= 0:
+        shown = f"{shown}({typmod}) without time zone"
     facts: dict[str, Any] = {"type_kind": "b", "type_schema": "pg_catalog", "is_array": False}
     return SourceColumn(name=name, attnum=1, type_name=shown, base_type=base, typmod=typmod, nullable=nullable, **(facts | changes))
 
@@ -225,6 +227,8 @@ def test_a_nondeterministic_collation_is_no_key() -> None:
         ("varchar", 24, "nvarchar(max)", "nvarchar(max)", "text"),
         ("timestamp", -1, "datetime2", "datetime2(7)", "timestamp without time zone"),
         ("time", -1, "time(6)", "time(6)", "time without time zone"),
+        ("time", 0, "time(0)", "time(0)", "time without time zone"),
+        ("timestamp", 3, "datetime2(3)", "datetime2(3)", "timestamp without time zone"),
         ("bytea", -1, "varbinary(MAX)", "varbinary(max)", "bytea"),
         ("bool", -1, "bit", "bit", "boolean"),
     ],
@@ -237,6 +241,8 @@ def test_lossless_overrides(base: str, typmod: int, override: str, mssql: str, e
 @pytest.mark.parametrize(
     ("base", "typmod", "override"),
     [
+        ("timestamp", 3, "datetime2(2)"),
+        ("time", 6, "time(5)"),
         ("int8", -1, "int"),
         ("int4", -1, "decimal(9,0)"),
         ("int4", -1, "decimal(11,2)"),

@@ -188,6 +188,7 @@ TARGET_INVALID = "DPONE_MSSQL_DATABASE_AUTHORITY_INVALID"
         ),
         (f"{TARGET}/DWH/surprise", 1, TARGET_INVALID),
         (f"{TARGET}/DWH/create_token", ..., TARGET_INVALID),
+        (f"{TARGET}/DWH/create_token", "none yet: apply ddl render --part catalog", TARGET_INVALID),
         (f"{TARGET}/DWH/database_guid", "not-a-uuid", TARGET_INVALID),
         (f"{TARGET}/DWH/database_id", "7", TARGET_INVALID),
         (f"{TARGET}/DWH/replicas", [{"database_id": 1, "create_token": "t", "database_guid": "0" * 32}], TARGET_INVALID),

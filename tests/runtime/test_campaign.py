@@ -9,6 +9,7 @@ import pytest
 
 from airflow_dpone_xmin.runtime.campaign import abandon_campaign, look_at_campaign, plan_campaign
 from airflow_dpone_xmin.runtime.lanes import run_lanes
+from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.campaigns import COLUMNS, INTEGER, TABLE, incremental, initial, lane, opened, published, refusal
 from tests.world import MODES, Setup, World
 
@@ -136,7 +137,8 @@ def test_the_incremental_half_refuses_without_its_seed(campaign: Callable[..., W
     lane(world)
     published(world)
     incremental(world, handoff="another")
-    assert refusal(world.run).code == "target_ownership.conflict"
+    error = refusal(world.run)
+    assert (error.code, error.details["handoff_id"]) == ("checkpoint.seed_missing", "another")
     incremental(world)
     assert world.run().status == "committed"
 
@@ -196,6 +198,32 @@ def test_in_place_needs_an_empty_table(campaign: Callable[..., World]) -> None:
     world.run()
     world.manifest_over, world.process = other, "orders_process"
     assert refusal(opened, world).code in ("campaign.target_not_empty", "target_ownership.conflict")
+
+
+def test_a_unique_value_that_moves_while_lanes_load_in_place_has_a_way_out(campaign: Callable[..., World]) -> None:
+    world = campaign(in_place=True)
+    world.source.run("UPDATE orders SET qty = id")
+    world.target.run(f"CREATE UNIQUE INDEX ux_qty ON {world.target_name} (qty) WHERE __dpone__deleted_at IS NULL")
+    opened(world)
+    moved: list[str] = []
+
+    def observer(event: Event) -> None:
+        if (event.phase, event.label, moved) == ("after", "chunk.merge", []):
+            moved.append(event.label)
+            world.source.run("UPDATE orders SET qty = -1 WHERE id = 5", "UPDATE orders SET qty = 5 WHERE id = 995")
+
+    OBSERVERS.append(observer)
+    try:
+        error = refusal(lane, world)
+    finally:
+        OBSERVERS.remove(observer)
+    assert error.code == "campaign.key_not_unique" and "drop it from the live table" in error.hint
+    world.target.run(f"DROP INDEX {'landing.ux_qty' if world.target.kind == 'embedded' else 'ux_qty ON ' + world.target_name}")
+    lane(world)
+    published(world)
+    incremental(world)
+    world.run()
+    assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
 
 
 def test_the_live_table_is_readable_and_old_until_the_exchange(campaign: Callable[..., World]) -> None:

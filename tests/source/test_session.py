@@ -95,6 +95,15 @@ def test_an_error_in_mid_stream_keeps_its_code(source_db: SourceDb) -> None:
         assert caught.value.details["sqlstate"] == "22012"
 
 
+def test_a_server_that_quotes_every_name_is_read_too(source_db: SourceDb) -> None:
+    """The driver looks types up as it connects; under that setting it would know none of them."""
+    source_db.run(f'ALTER DATABASE "{source_db.name}" SET quote_all_identifiers = on')
+    with Session(source_db.endpoint) as session:
+        assert session.one(sql.SQL("SELECT 7::bigint, 'x'::text")) == (7, "x")
+    with Session(dataclasses.replace(source_db.endpoint, extra={"options": "-c statement_timeout=4321"})) as session:
+        assert session.one(sql.SQL("SELECT current_setting('statement_timeout')")) == ("4321ms",)
+
+
 def test_an_early_end_of_a_stream_leaves_the_session_usable(source_db: SourceDb) -> None:
     with Session(source_db.endpoint) as session:
         with session.stream(sql.SQL("SELECT repeat('x', 1000) FROM generate_series(1, 200000)")) as (_, batches):
