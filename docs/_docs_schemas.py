@@ -148,6 +148,7 @@ CAMPAIGN = closed(
     target=TEXT,
     publication={"enum": ["shadow_swap", "in_place"]},
     shadow=maybe(TEXT),
+    backup=maybe(TEXT),
     opened_at_utc=UTC,
     anchor=closed(anchor_xmin=COUNT, anchor_visible_horizon=COUNT),
     progress=closed(chunks=COUNT, committed=COUNT, rows=COUNT, rows_per_second=COUNT, remaining_seconds=maybe(SECONDS)),

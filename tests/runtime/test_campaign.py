@@ -203,7 +203,7 @@ def test_in_place_needs_an_empty_table(campaign: Callable[..., World]) -> None:
 def test_a_unique_value_that_moves_while_lanes_load_in_place_has_a_way_out(campaign: Callable[..., World]) -> None:
     world = campaign(in_place=True)
     world.source.run("UPDATE orders SET qty = id")
-    world.target.run(f"CREATE UNIQUE INDEX ux_qty ON {world.target_name} (qty) WHERE __dpone__deleted_at IS NULL")
+    world.target.run(f"CREATE UNIQUE INDEX ux_qty ON {world.target_name} (qty) WHERE __dpone__deleted_at IS NULL AND qty IS NOT NULL")
     opened(world)
     moved: list[str] = []
 

@@ -394,14 +394,14 @@ def test_an_older_copy_of_the_state_is_noticed(world: World) -> None:
 
 
 @pytest.mark.usefixtures("embedded_only")
-def test_a_database_without_a_token_is_never_the_signed_one(world: World) -> None:
-    """``discover`` proposes words in its place, for a human to replace; signed as they are, they match nothing."""
+def test_a_database_without_a_token_cannot_be_signed(world: World) -> None:
+    """``discover`` proposes words in its place, for a human to replace; no registry takes them as they are."""
     world.target.run("DROP TABLE dbo.dpone_database_token")
     database = world.target.database
     proposed = discover_databases(world.target.endpoint(owner=True), engine="embedded", databases=[database])[database]
     assert "ddl render" in proposed["create_token"]
-    world._registry = resigned(world, lambda facts: facts["database_authorities"].update({database: proposed}))
-    assert refused(world, "mssql_transaction.target_database_authority_mismatch").details["pin"] == "create_token"
+    with pytest.raises(ValueError, match="create_token"):
+        resigned(world, lambda facts: facts["database_authorities"].update({database: proposed}))
 
 
 @pytest.mark.usefixtures("embedded_only")
