@@ -7,9 +7,7 @@ are its key snapshot. Imports contracts, policy, artifacts and its sibling modul
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -176,9 +174,8 @@ def _write(
     path = _file(boundary.request, kind)
     with boundary.session.stream(query) as (schema, batches):
         plain = pa.schema([pa.field(column.name, schema.field(index).type) for index, column in enumerate(columns)])
-        floor = boundary.request.min_free_bytes
-        with ArtifactWriter(path, plain, compression=compression, min_free_bytes=floor) as writer, closing(_ahead(batches)) as fetched:
-            for batch in fetched:
+        with ArtifactWriter(path, plain, compression=compression, min_free_bytes=boundary.request.min_free_bytes) as writer:
+            for batch in batches:
                 if frozen:
                     replayed += pc.sum(batch.column(len(columns))).as_py() or 0
                 clean = pa.RecordBatch.from_arrays(batch.columns[: len(columns)], schema=plain)
@@ -189,18 +186,6 @@ def _write(
     event = "POSTGRES_COPY_COMPLETE" if kind == "rows" else "POSTGRES_KEYS_COMPLETE"
     progress(Progress(event, rows=artifact.rows, bytes=artifact.size, seconds=ticker.seconds))
     return artifact
-
-
-def _ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
-    """The same batches, each fetched while the one before it is guarded and written: the driver and Arrow's kernels hold no GIL.
-
-    To be closed before the stream is: a fetch may still be under way.
-    """
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        coming = beside.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = beside.submit(next, batches, None)
-            yield batch
 
 
 def _file(request: SourceRequest, kind: str) -> Path:
