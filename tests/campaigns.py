@@ -110,7 +110,7 @@ _CHANGES = (
     f"UPDATE flights SET time_hour = time_hour - interval '40 days', {_MOVED}",
     f"UPDATE flights SET time_hour = time_hour + interval '90 days', {_MOVED}",
     "INSERT INTO flights SELECT year, month, day, dep_time, sched_dep_time, dep_delay, arr_time, sched_arr_time, arr_delay, carrier,"
-    " flight + 10000 * nextval('tick')::int, tailnum, origin, dest, air_time, distance, hour, minute, time_hour"
+    " flight % 10000 + 10000 * nextval('tick')::int, tailnum, origin, dest, air_time, distance, hour, minute, time_hour"
     " FROM flights TABLESAMPLE BERNOULLI ({percent})",
 )
 

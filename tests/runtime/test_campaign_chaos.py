@@ -81,7 +81,7 @@ def survive(worlds: Setup, *, rows: int, kills: int, coordinators: int, parents:
     """One campaign from the opening to the first incremental run; returns how many processes were killed."""
     world = flights_world(worlds, rows)
     killer = Killer(world, kills, seed)
-    with Restless(world, percent=0.1 if rows > 50_000 else 0.5, seed=seed):
+    with Restless(world, percent=0.02 if rows > 50_000 else 0.5, seed=seed):
         assert len(opened(world).chunks) == 64
         with reading(world) as seen:
             killer.parents(parents)
