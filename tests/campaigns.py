@@ -102,7 +102,7 @@ def flights_world(worlds: Setup, rows: int) -> World:
 
 
 _SOME = "(SELECT ctid FROM flights TABLESAMPLE BERNOULLI ({percent}) FOR UPDATE SKIP LOCKED)"
-_MOVED = f"flight = flight + 10000 * nextval('tick')::int WHERE ctid = ANY (ARRAY{_SOME})"
+_MOVED = f"flight = flight % 10000 + 10000 * nextval('tick')::int WHERE ctid = ANY (ARRAY{_SOME})"
 _CHANGES = (
     f"UPDATE flights SET arr_delay = coalesce(arr_delay, 0) + 1 WHERE ctid = ANY (ARRAY{_SOME})",
     f"DELETE FROM flights WHERE ctid = ANY (ARRAY{_SOME})",
