@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +22,7 @@ from airflow_dpone_xmin.runtime.lanes import run_lanes
 from airflow_dpone_xmin.target.lease import staging_lease
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from airflow_dpone_xmin.target.staging import stage_envelope
+from tests.beside import beside
 from tests.children import CONTEXT, Job, start
 from tests.measured import idle, resident
 
@@ -182,24 +182,16 @@ def campaign(warm: Job, job: Job, lanes: int) -> Filled:
 def watched() -> Iterator[dict[int, int]]:
     """Greatest resident bytes of this process's children, which the kernel keeps: process id → bytes."""
     peaks: dict[int, int] = {}
-    stop = threading.Event()
 
-    def watch() -> None:
+    def watch(stop: threading.Event) -> None:
         me = psutil.Process()
         while not stop.wait(0.05):
             for child in me.children(recursive=True):
-                with contextlib.suppress(OSError):  # it has just ended
-                    for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
-                        if line.startswith("VmHWM"):
-                            peaks[child.pid] = int(line.split()[1]) * 1024
+                with contextlib.suppress(OSError, KeyError):  # it has just ended, or is about to
+                    peaks[child.pid] = resident(child.pid)[1]
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with beside(watch):
         yield peaks
-    finally:
-        stop.set()
-        thread.join()
 
 
 def processors() -> int:

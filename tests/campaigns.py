@@ -23,6 +23,7 @@ from airflow_dpone_xmin.runtime.campaign import abandon_campaign, open_campaign,
 from airflow_dpone_xmin.runtime.lane import run_lane
 from airflow_dpone_xmin.target import campaign_ledger
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from tests.beside import beside
 from tests.children import Job, die
 from tests.world import MODES, Setup, World
 
@@ -123,46 +124,39 @@ class Restless:
 
     def __init__(self, world: World, *, percent: float, seed: int) -> None:
         self._world, self._percent, self._random = world, percent, random.Random(seed)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._running = beside(self._run, seconds=60)
         self.changes = 0
-        self.error: BaseException | None = None
         world.source.run("CREATE SEQUENCE tick MAXVALUE 200000")
 
     def __enter__(self) -> Restless:
-        self._thread.start()
+        self._running.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        assert self.error is None, self.error
+    def __exit__(self, *error: Any) -> None:
+        self._running.__exit__(*error)
         assert self.changes > 10
 
-    def _run(self) -> None:
-        try:
-            with self._world.source.connect(autocommit=False) as late, self._world.source.connect() as plain:
-                prepared: list[str] = []
-                while not self._stop.wait(0.05):
-                    self._change(plain)
-                    kind = self._random.randrange(6)
-                    if kind == 0:
-                        self._change(late)
-                    elif kind == 1:
-                        self._random.choice((late.commit, late.commit, late.rollback))()
-                    elif kind == 2 and len(prepared) < 3:
-                        with self._world.source.connect(autocommit=False) as other:
-                            self._change(other)
-                            prepared.append(f"p{self.changes}")
-                            other.execute(f"PREPARE TRANSACTION '{prepared[-1]}'")  # type: ignore[call-overload]
-                    elif kind == 3 and prepared:
-                        name = prepared.pop(self._random.randrange(len(prepared)))
-                        plain.execute(f"{self._random.choice(('COMMIT', 'ROLLBACK'))} PREPARED '{name}'")  # type: ignore[call-overload]
-                late.commit()
-                for name in prepared:
-                    plain.execute(f"COMMIT PREPARED '{name}'")  # type: ignore[call-overload]
-        except BaseException as error:
-            self.error = error
+    def _run(self, stop: threading.Event) -> None:
+        with self._world.source.connect(autocommit=False) as late, self._world.source.connect() as plain:
+            prepared: list[str] = []
+            while not stop.wait(0.05):
+                self._change(plain)
+                kind = self._random.randrange(6)
+                if kind == 0:
+                    self._change(late)
+                elif kind == 1:
+                    self._random.choice((late.commit, late.commit, late.rollback))()
+                elif kind == 2 and len(prepared) < 3:
+                    with self._world.source.connect(autocommit=False) as other:
+                        self._change(other)
+                        prepared.append(f"p{self.changes}")
+                        other.execute(f"PREPARE TRANSACTION '{prepared[-1]}'")  # type: ignore[call-overload]
+                elif kind == 3 and prepared:
+                    name = prepared.pop(self._random.randrange(len(prepared)))
+                    plain.execute(f"{self._random.choice(('COMMIT', 'ROLLBACK'))} PREPARED '{name}'")  # type: ignore[call-overload]
+            late.commit()
+            for name in prepared:
+                plain.execute(f"COMMIT PREPARED '{name}'")  # type: ignore[call-overload]
 
     def _change(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(self._random.choice(_CHANGES).format(percent=self._percent))  # type: ignore[call-overload]
@@ -173,26 +167,15 @@ class Restless:
 def reading(world: World) -> Iterator[set[int]]:
     """A reader of the live table by its name: it always finds one, and collects how many rows it saw."""
     seen: set[int] = set()
-    failed: list[BaseException] = []
-    stop = threading.Event()
 
-    def read() -> None:
-        try:
-            with world.target.connect() as connection:
-                while not stop.wait(0.005):
-                    (count,) = connection.execute(f"SELECT count(*) FROM {world.target_name}").fetchone()
-                    seen.add(int(count))
-        except BaseException as error:
-            failed.append(error)
+    def read(stop: threading.Event) -> None:
+        with world.target.connect() as connection:
+            while not stop.wait(0.005):
+                (count,) = connection.execute(f"SELECT count(*) FROM {world.target_name}").fetchone()
+                seen.add(int(count))
 
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    try:
+    with beside(read):
         yield seen
-    finally:
-        stop.set()
-        thread.join(30)
-    assert not failed, failed
 
 
 # ---- steps in processes of their own --------------------------------------------------------------------------------------

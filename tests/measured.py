@@ -17,9 +17,9 @@ def wide_table(rows: int) -> tuple[str, ...]:
     )
 
 
-def resident() -> tuple[int, int]:
-    """Resident and greatest resident bytes of this process."""
-    with open("/proc/self/status") as status:
+def resident(process: int | str = "self") -> tuple[int, int]:
+    """Resident and greatest resident bytes of a process, this one unless its id is given."""
+    with open(f"/proc/{process}/status") as status:
         found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in status if line.startswith(("VmRSS", "VmHWM"))}
     return found["VmRSS"], found["VmHWM"]
 

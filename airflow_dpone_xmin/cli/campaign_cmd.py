@@ -193,12 +193,11 @@ def abandon(
     In place there is no shadow: the rows that were loaded stay, without an owner, until a run with an approved full baseline.
     """
     from airflow_dpone_xmin.cli.output import print_facts
-    from airflow_dpone_xmin.runtime.campaign import abandon_campaign
+    from airflow_dpone_xmin.runtime.campaign import abandon_campaign, spec_of
 
     route = load_route(context, manifest, table)
     if not yes:
-        assert route.campaign is not None  # load_route read an initial manifest, or the use case refuses it
-        in_place = route.campaign.publication == "in_place"
+        in_place = spec_of(route).publication == "in_place"
         fate = "The rows that it has loaded stay in it, without an owner." if in_place else "What it has loaded is dropped."
         typer.confirm(f"Give up campaign {route.handoff_id} of {route.layout.target.display}? {fate}", abort=True, err=True)
     campaign = abandon_campaign(route, context.named_run(run_id), endpoints=context.endpoints)

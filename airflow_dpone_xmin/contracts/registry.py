@@ -46,9 +46,8 @@ def _whole_number(value: object) -> object:
 
 Oid = Annotated[int, Field(gt=0, lt=2**32, strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", strict=True)]
-Token = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", strict=True)]
 #: No blanks: ``registry discover`` says in words where a database has no token yet, and words are no token.
-CreateToken = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\s\x00-\x1f\x7f-\x9f]+$", strict=True)]
+Token = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\s\x00-\x1f\x7f-\x9f]+$", strict=True)]
 Instant = Annotated[datetime, BeforeValidator(_text_time)]
 
 
@@ -138,7 +137,7 @@ class DatabasePins(Closed):
     """
 
     database_id: Annotated[int, Field(gt=0, strict=True)]
-    create_token: CreateToken
+    create_token: Token
     database_guid: UUID
 
     def canonical(self) -> list[Canonical]:
@@ -150,7 +149,7 @@ class DatabaseAuthority(Closed):
     """One database's pins, or one set per replica of an availability group."""
 
     database_id: Annotated[int, Field(gt=0, strict=True)] | None = None
-    create_token: CreateToken | None = None
+    create_token: Token | None = None
     database_guid: UUID | None = None
     replicas: tuple[DatabasePins, ...] = ()
 

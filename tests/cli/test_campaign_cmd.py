@@ -68,6 +68,13 @@ def test_check_predicts_the_opening(loading: Shell) -> None:
     assert "open: 0/4 chunks" in loading("check", "m.yaml", "--connections").out
 
 
+@pytest.mark.parametrize("command", ["plan", "open", "lane", "publish", "abandon"])
+def test_an_incremental_manifest_is_no_campaign(shell: Shell, command: str) -> None:  # noqa: F811
+    """Refused before anybody is asked anything."""
+    shell.write()
+    shell.refused("DPONE_STRATEGY_UNSUPPORTED", "campaign", command, "m.yaml")
+
+
 def test_abandoning_asks_first(loading: Shell) -> None:
     loading("campaign", "open", "m.yaml")
     loading.environ.setattr("sys.stdin", io.StringIO("n\n"))

@@ -16,8 +16,7 @@ from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.target.session import Event
 from tests.campaigns import COLUMNS, Phase, Step, incremental
 from tests.children import die, start
-from tests.faults.matrix import Boundary, Counting, Kind, Matrix, its_turn, observing, raise_fault
-from tests.world import WRITER
+from tests.faults.matrix import Boundary, Counting, Kind, Matrix, its_turn, observing, raise_fault, wait_until_quiet
 
 Facts = dict[str, tuple[Any, ...]]
 
@@ -53,7 +52,8 @@ class CampaignMatrix(Matrix):
 
     def facts(self, name: str) -> Facts:
         """What must move together, without what differs from try to try: ids, times, leases, and indexes that nobody uses yet."""
-        self._quiet(name)
+        with self.world.target.connect() as owner:
+            wait_until_quiet(owner, name, looks=400)
         world = self.world
         state, schema = world.state_name, world.target.layout(world.table).target.namespace.schema
         queries = {
@@ -77,15 +77,6 @@ class CampaignMatrix(Matrix):
             rows = world.target.rows(f'SELECT {", ".join(COLUMNS)} FROM "{schema}"."{table}" ORDER BY id')
             found[f"rows of {table}"] = tuple(tuple(row) for row in rows)
         return found
-
-    def _quiet(self, name: str) -> None:
-        with self.world.target.connect() as owner:
-            for _ in range(400):
-                query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = %s"
-                if owner.execute(query, [WRITER]).fetchone() == (0,):
-                    return
-                owner.execute("SELECT pg_sleep(0.02)")
-        raise AssertionError(f"{name}: sessions of the product are left on the target")
 
     @property
     def scenario(self) -> str:

@@ -254,9 +254,9 @@ def kill_session(world: World, what: Event | Progress) -> None:
         owner.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
 
-def wait_until_quiet(owner: psycopg.Connection[Any], name: str = "") -> None:
+def wait_until_quiet(owner: psycopg.Connection[Any], name: str = "", *, looks: int = 200) -> None:
     """Wait until no session of the product is left on this database."""
-    for _ in range(200):
+    for _ in range(looks):
         busy = owner.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = %s", [WRITER]
         ).fetchone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import get_args
 
@@ -10,11 +11,13 @@ import pytest
 from tests.certification.record import Record
 from tests.faults.living import LivingMatrix
 from tests.faults.matrix import Boundary, Kind, Matrix, every, its_turn, sample
-from tests.world import MODES, Setup
+from tests.world import MODES, MSSQL_URL, Setup
 
 pytestmark = pytest.mark.certify("fault_matrix")
 
 SHARDS = 3
+#: Seconds of one test; a T-SQL server is asked over the network, and its states are runs of one long life.
+LIMIT = 3600 if os.environ.get(MSSQL_URL) else 600
 
 
 @pytest.fixture
@@ -39,14 +42,14 @@ def matrix(worlds: Setup) -> Iterator[Matrix]:
     matrix.drop()
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_raised_error(matrix: Matrix, shard: int, record_property: Record) -> None:
     """An error before any step, or after a durable one, leaves everything old or everything new."""
     matrix.attempt_all("raised", sample(matrix.boundaries, "raised")[shard::SHARDS], record_property)
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("kind", ["session", "process", "lost_ack"])
 def test_killed_session_killed_process_lost_acknowledgement(matrix: Matrix, kind: Kind, record_property: Record) -> None:
     """A terminated backend, a SIGKILLed process and a commit whose answer is lost leave everything old or everything new."""
