@@ -25,6 +25,7 @@ from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, VerifiedTarget, resolve_identity, verify_target
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import Outcome, refusal_document
+from airflow_dpone_xmin.runtime.leftovers import sweep_stages
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.chunks import Opened, take_anchor
@@ -32,6 +33,7 @@ from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger, require_unfenced
 from airflow_dpone_xmin.target.catalog_reads import server_time
 from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.lease import staging_lease
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.outcome import outcome_unknown, probe, rolled_back
 from airflow_dpone_xmin.target.publish import (
@@ -213,6 +215,7 @@ def abandon_campaign(route: Route, run_id: str, *, endpoints: EndpointResolver, 
         found = target.ledger.find(target.wanted.campaign_key)
         work = _work(target, route, found or target.require_open(), run_id, repair=None)
         abandon(target.engine, target.dialect, target.session, target.verified.catalog, work, authority=target.verified.authority)
+        _sweep(target, route)
         return replace(work.campaign, state=CampaignState.ABANDONED)
 
 
@@ -303,6 +306,14 @@ def _prepared(
     elif has_rows(session, live):
         raise XminError("campaign.target_not_empty", f"{live.display} has rows.")
     return _take_anchor(work.route, endpoints=endpoints, progress=progress, cancel=cancel, target=target)
+
+
+def _sweep(target: CampaignTarget, route: Route) -> None:
+    """No lane comes any more that would drop what killed ones left; best effort."""
+    engine, load_id, cancel = target.engine, uuid.uuid4(), Cancellation()
+    catalog, identity = target.verified.catalog, target.wanted.target_identity
+    with contextlib.suppress(XminError), staging_lease(engine, route, load_id, cancel=cancel) as lease:
+        sweep_stages(engine, route, catalog, identity, keep=load_id, place=lease.place, progress=silent, cancel=cancel)
 
 
 @contextmanager

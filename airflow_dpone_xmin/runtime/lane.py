@@ -26,7 +26,8 @@ from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.campaign import CampaignTarget, campaign_target, spec_of
-from airflow_dpone_xmin.runtime.reconcile import AFTERWARDS_SECONDS, source_request
+from airflow_dpone_xmin.runtime.leftovers import AFTERWARDS_SECONDS, sweep_stages
+from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
 from airflow_dpone_xmin.source.chunks import extract_chunk
 from airflow_dpone_xmin.source.session import Session as SourceSession
@@ -119,6 +120,16 @@ def _lane(
         directory = stack.enter_context(AttemptDirectory(base, load_id))
         source = stack.enter_context(SourceSession(endpoints(route.source.entry, conn_id=route.source_conn_id), cancel=cancel))
         staging = stack.enter_context(staging_lease(target.engine, route, load_id, cancel=cancel))
+        sweep_stages(
+            target.engine,
+            route,
+            target.verified.catalog,
+            campaign.target_identity,
+            keep=load_id,
+            place=staging.place,
+            progress=progress,
+            cancel=cancel,
+        )
         keeper = stack.enter_context(LeaseKeeper(target, route, campaign))
         yield _Lane(
             route=route,

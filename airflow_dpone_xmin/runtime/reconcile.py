@@ -25,16 +25,16 @@ from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import Admitted, RouteIdentity, admit, approval_binding, source_prior
 from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, evidence_document, refusal_document
+from airflow_dpone_xmin.runtime.leftovers import AFTERWARDS_SECONDS, sweep_stages
 from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
 from airflow_dpone_xmin.source.extract import extract
-from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases, verify_place
+from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
 from airflow_dpone_xmin.target.connect import ddl_dialect
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Engine
 from airflow_dpone_xmin.target.evolution import Evolution, apply_evolution, plan_evolution
-from airflow_dpone_xmin.target.facts import SessionFacts
 from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
-from airflow_dpone_xmin.target.lease import StagingLease, staging_lease, sweep
+from airflow_dpone_xmin.target.lease import StagingLease, staging_lease
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.outcome import outcome_unknown, probe, rolled_back
 from airflow_dpone_xmin.target.repair import RepairSelection
@@ -42,9 +42,6 @@ from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.staging import stage_envelope
 from airflow_dpone_xmin.target.transaction import CommitInDoubt
 from airflow_dpone_xmin.target.work import Position, Work
-
-AFTERWARDS_SECONDS, SWEEP_SECONDS = 5.0, 1.0
-"""Longest waits for a lock once a run's outcome is decided or in doubt, and of a sweep."""
 
 APPROVABLE = frozenset({"checkpoint.missing", "target_ownership.conflict", "xmin_window.strict_stop"})
 """Refusals before the target is looked at that a repair authority admits; those of the finalizer carry their binding already."""
@@ -178,7 +175,16 @@ class _Run:
             self._evolve(envelope.projection)
             lease = stack.enter_context(staging_lease(self._engine, self._route, admitted.load_id, cancel=self.cancel))
             stack.callback(self._drop_stages, lease)
-            self._sweep(lease.place)
+            sweep_stages(
+                self._engine,
+                self._route,
+                admitted.catalog,
+                admitted.identity.binding.identity,
+                keep=admitted.load_id,
+                place=lease.place,
+                progress=self.progress,
+                cancel=self.cancel,
+            )
             staged = stage_envelope(
                 self._engine, lease.work, envelope, load_id=admitted.load_id, lease=lease, progress=self.progress, cancel=self.cancel
             )
@@ -280,26 +286,6 @@ class _Run:
                 self._engine.drop_stages(lease.work, [self._admitted.load_id])
         except XminError as error:
             self._uncleaned(error)
-
-    def _sweep(self, place: SessionFacts) -> None:
-        """What killed attempts of this route left in staging; other routes' loads are theirs to sweep.
-
-        :param place: of the leased session; nothing is dropped anywhere else.
-        """
-        try:
-            with (
-                self._target_session(lock_timeout=AFTERWARDS_SECONDS) as (session, authority),
-                contextlib.closing(self._engine.connect("staging", cancel=self.cancel, lock_timeout=SWEEP_SECONDS)) as staging,
-            ):
-                verify_place(place, self._engine.session_facts(staging))
-                found = set(self._engine.list_stages(staging)) - {self._admitted.load_id}
-                ledger = Ledger(session, self._admitted.catalog, authority)
-                ours = found - ledger.loads_of_others(found, self._admitted.identity.binding.identity)
-                for load_id, error in sweep(self._engine, staging, sorted(ours)):
-                    self.progress(Progress("CLEANUP_FAILED", note=f"load {load_id}: {error.code}"))
-        except XminError as error:
-            self.cancel.check()
-            self.progress(Progress("CLEANUP_FAILED", note=error.code))
 
     def _uncleaned(self, error: XminError) -> None:
         self._cleanup_error = self._cleanup_error or error

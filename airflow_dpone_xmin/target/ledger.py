@@ -19,7 +19,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.state import ActionCounts, Checkpoint, Head, Receipt
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.catalog import COUNT_COLUMNS, DIGEST_COLUMNS, Catalog
-from airflow_dpone_xmin.target.catalog_reads import MAX_PARAMETERS, locked, no_parameter_for_null, server_time
+from airflow_dpone_xmin.target.catalog_reads import locked, no_parameter_for_null, server_time
 from airflow_dpone_xmin.target.session import Session
 
 
@@ -111,13 +111,11 @@ class Ledger:
         )
 
     def loads_of_others(self, load_ids: Collection[UUID], target_identity: bytes) -> set[UUID]:
-        """Those of the loads that are the newest attempt of an invocation on another target."""
+        """Those of the loads, at most ``MAX_PARAMETERS``, that are the newest attempt of an invocation on another target."""
         if not load_ids:
             return set()
         table = self._catalog.run_state
-        query = select(table.c.last_load_id).where(
-            table.c.last_load_id.in_(list(load_ids)[:MAX_PARAMETERS]), table.c.target_identity != target_identity
-        )
+        query = select(table.c.last_load_id).where(table.c.last_load_id.in_(load_ids), table.c.target_identity != target_identity)
         return {UUID(str(row[0])) for row in self._session.rows("loads.others", query)}
 
     # ---- receipts ---------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Killer:
         if self._left <= 0:
             return None, None
         self._left -= 1
-        return (self._random.randint(1, longest), None) if self._random.random() < 0.7 else (None, self._random.uniform(0.2, 2.5))
+        return (self._random.randint(1, longest), None) if self._random.random() < 0.7 else (None, self._random.uniform(0.2, 1.5))
 
     def lanes(self) -> None:
         """Until every chunk is committed."""
@@ -66,7 +66,7 @@ class Killer:
     def _lane(self, number: int) -> Any:
         # Of the same run, or of another one: then the lease has to expire first.
         run_id = self._random.choice(("r1", "r1", "r2"))
-        return start(burn, Step.of(self._world, "lane", run_id, number=number, ttl=1.5), *self.fuse(700))
+        return start(burn, Step.of(self._world, "lane", run_id, number=number, ttl=1.5), *self.fuse(250))
 
     def _count(self, child: Any) -> None:
         assert child.exitcode in (0, -signal.SIGKILL)

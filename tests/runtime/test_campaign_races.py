@@ -211,6 +211,37 @@ def test_two_lanes_claim_one_chunk(campaign: Callable[..., World]) -> None:
     assert published(world).receipt.counts.inserted == 1000
 
 
+def killed(child: Any, pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    child.join(30)
+
+
+def test_what_a_killed_lane_staged_is_dropped_by_the_next_lane(campaign: Callable[..., World]) -> None:
+    """Not by the first incremental run only; what a living lane staged stays."""
+    world = campaign(wait=1)
+    opened(world)
+    sleeper = stopped_lane(world, "stage.prove")
+    living = world.staged()
+    killed(*stopped_lane(world, "stage.prove"))
+    assert len(living) == 1 and len(world.staged()) == 2
+    third = stopped_lane(world, "stage.prove")
+    assert len(world.staged()) == 2 and set(living) < set(world.staged())
+    killed(*third)
+    killed(*sleeper)
+    time.sleep(1.0)  # the leases of their chunks
+    lane(world, "at last")
+    assert world.staged() == []
+
+
+def test_what_a_killed_lane_staged_goes_with_its_campaign(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    killed(*stopped_lane(world, "stage.prove"))
+    assert len(world.staged()) == 1
+    abandon_campaign(world.route(), "r1", endpoints=world.endpoints)
+    assert world.staged() == []
+
+
 @pytest.mark.parametrize("label", ["chunk.merge", "load_receipt.insert", "chunk.fence", "transaction.commit"])
 def test_abandoning_races_with_a_lane_s_commit(campaign: Callable[..., World], label: str) -> None:
     """The chunk is committed before the end of the campaign, or not at all; either way nothing of it is left to write to."""
