@@ -418,6 +418,27 @@ A task that commits returns these values, and nothing else: references and count
 consumer deduplicates on, since a cleared task returns the same receipt again.
 
 """
+_ERRORS = """
+## Errors and `retry_policy`
+
+A task ends with one of two exceptions of `airflow_dpone_xmin.operators.errors`. Both have `code` (see [Errors](errors.md)) and `error`,
+with `message`, `hint` and `details`.
+
+| exception | is an | raised by |
+| --- | --- | --- |
+| `XminRetryableError` | `AirflowException` | a retryable code; at most three retries, and each finds the receipt or starts over |
+| `XminFailError` | `AirflowFailException` | everything else; Airflow fails the task at once and asks no `retry_policy` |
+
+A `retry_policy` of a task may so decide by code, for example to wait longer for a source that is away:
+
+```python
+class PatientWithTheSource(RetryPolicy):
+    def evaluate(self, exception, try_number, max_tries, context=None):
+        if isinstance(exception, XminRetryableError) and exception.code == "postgres_source.unreachable":
+            return RetryDecision.retry(timedelta(minutes=15), reason=exception.code)
+        return RetryDecision.default()
+```
+"""
 _EVENTS = """
 ## Asset events
 
@@ -469,6 +490,7 @@ def airflow_page() -> str:
             if getattr(what, "__module__", "") == module and not name.startswith("_") and _public(what):
                 parts.append(f"\n## `{name}`\n\n`from {module} import {name}`\n\n{prose(what.__doc__)}\n\n{_arguments(what)}")
     parts.append(_XCOM + ", ".join(f"`{name}`" for name in _xcom()) + "\n")
+    parts.append(_ERRORS)
     parts.append(_EVENTS + ", ".join(f"`{name}`" for name in publish.EVENT_KEYS) + "\n")
     parts.append(_METRICS + markdown(("name", "kind", "meaning"), _metrics()) + _LINEAGE)
     fields = [(kind["connection-type"], ", ".join(f"`{name}`" for name in kind["conn-fields"])) for kind in info["connection-types"]]

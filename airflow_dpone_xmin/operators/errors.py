@@ -12,15 +12,32 @@ from airflow_dpone_xmin.contracts.errors import XminError
 MAX_RETRIES = 3
 
 
-def to_airflow(error: XminError) -> AirflowException:
-    """The exception that makes Airflow do what the error means.
+class _Coded:
+    """What both exceptions carry; their text is code, message and hint.
 
-    Drift, refusals and guards fail the task at once, because a retry would meet them again. An unknown outcome, a lost connection or a
-    lost race leaves the task to its retries: the next attempt of the run finds the receipt or starts over.
-
-    :returns: ``AirflowFailException`` or, when *error* is retryable, ``AirflowException``; code, message and hint are its text.
+    :param error: its ``code``, ``details`` and ``retryable`` are there for a ``retry_policy`` or an ``on_failure_callback`` to read.
     """
-    return AirflowException(str(error)) if error.retryable else AirflowFailException(str(error))
+
+    def __init__(self, error: XminError) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.code = error.code
+
+    def __reduce__(self) -> tuple[type[_Coded], tuple[XminError]]:
+        return type(self), (self.error,)
+
+
+class XminRetryableError(_Coded, AirflowException):
+    """An unknown outcome, a lost connection, a lost race: the next attempt finds the receipt or starts over."""
+
+
+class XminFailError(_Coded, AirflowFailException):
+    """Drift, a refusal or a guard: fails the task at once, because a retry would meet it again."""
+
+
+def to_airflow(error: XminError) -> XminRetryableError | XminFailError:
+    """The exception that makes Airflow do what the error means."""
+    return XminRetryableError(error) if error.retryable else XminFailError(error)
 
 
 def unexpected(fault: BaseException) -> XminError:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Context, RetryAction, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.hooks.mssql import MssqlDatabaseAuthorityHook
 from airflow_dpone_xmin.hooks.postgres import PostgresSourceAuthorityHook
-from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
+from airflow_dpone_xmin.operators.errors import XminFailError, XminRetryableError, require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 from airflow_dpone_xmin.operators.worker import CancellableWork
 from airflow_dpone_xmin.runtime.repair import parse_authority
@@ -93,11 +95,12 @@ def test_a_relative_manifest_is_looked_for_beside_the_dag_file(deployment: World
 
 
 # ---- refusals -------------------------------------------------------------------------------------------------------------
-def refused(operator: Any, kind: type[Exception], code: str) -> str:
+def refused(operator: Any, kind: type[XminFailError | XminRetryableError], code: str) -> str:
     """Run and expect exactly this exception class and code."""
     with pytest.raises(kind) as caught:
         operator.execute(context("run-x"))
     assert type(caught.value) is kind
+    assert caught.value.code == code
     assert str(caught.value).startswith(f"{code}: ")
     assert "Hint: " in str(caught.value)
     assert caught.value.__suppress_context__
@@ -115,7 +118,7 @@ def test_a_guard_fails_the_task_at_once_and_its_log_tells_an_approver_everything
     manifest = guarded(deployment, max_delete_rows=2)
     first = operator(manifest=manifest).execute(context("run-1"))
     deployment.source.run("DELETE FROM orders WHERE id <= 10")
-    text = refused(operator(manifest=manifest), AirflowFailException, "guard.deletes_exceeded")
+    text = refused(operator(manifest=manifest), XminFailError, "guard.deletes_exceeded")
     whole = text + caplog.text
     assert whole.count("\ndpone-xmin repair propose orders_process.json --run-id run-x --id repair-") == 1
     assert whole.count("10 of 40 active rows missing, ratio 10/40") == 1
@@ -187,7 +190,7 @@ def test_an_approved_run_says_so_in_log_and_xcom(
     deployment.source.run("DELETE FROM orders WHERE id <= 10")
     with pytest.raises(AirflowFailException):
         operator(manifest=manifest).execute(context("run-2", map_index=3))
-    refused(operator(manifest=manifest, repair_authority_ref="fix"), AirflowFailException, "repair_authority.not_found")
+    refused(operator(manifest=manifest, repair_authority_ref="fix"), XminFailError, "repair_authority.not_found")
     authority = approver.propose(deployment, "run-2", map_index=3)
     approver.approve(deployment, authority)
     summary = operator(manifest=manifest, repair_authority_ref="fix").execute(context("run-3"))
@@ -195,25 +198,25 @@ def test_an_approved_run_says_so_in_log_and_xcom(
     assert summary["repair_authority"] == {"id": "fix", "digest": authority.digest.hex()}
     assert json.loads(json.dumps(summary)) == summary
     assert "repair authority fix is selected" in caplog.text and "Repair authority fix is consumed" in caplog.text
-    refused(operator(manifest=manifest, repair_authority_ref="fix"), AirflowFailException, "repair_authority.consumed")
+    refused(operator(manifest=manifest, repair_authority_ref="fix"), XminFailError, "repair_authority.consumed")
 
 
 def test_an_unreachable_source_is_left_to_the_retries(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SRC", json.dumps({"conn_type": "postgres", "host": "/nowhere", "login": "s3cret-login"}))
-    text = refused(operator(), AirflowException, "postgres_source.unreachable")
+    text = refused(operator(), XminRetryableError, "postgres_source.unreachable")
     assert "s3cret" not in text and "/nowhere" not in text
 
 
 def test_a_missing_connection_and_manifest_fail_at_once(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused(operator(manifest="/nowhere/orders.yaml"), AirflowFailException, "DPONE_MANIFEST_UNREADABLE")
+    refused(operator(manifest="/nowhere/orders.yaml"), XminFailError, "DPONE_MANIFEST_UNREADABLE")
     monkeypatch.delenv("AIRFLOW_CONN_DWH")
-    refused(operator(), AirflowFailException, "DPONE_CONNECTION_UNRESOLVED")
+    refused(operator(), XminFailError, "DPONE_CONNECTION_UNRESOLVED")
 
 
 def test_trust_comes_from_airflows_configuration_alone(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPONE_TRUSTED_KEYS", os.environ["AIRFLOW__DPONE_XMIN__TRUSTED_KEYS"])
     monkeypatch.delenv("AIRFLOW__DPONE_XMIN__TRUSTED_KEYS")
-    refused(operator(), AirflowFailException, "registry.trust_missing")
+    refused(operator(), XminFailError, "registry.trust_missing")
 
 
 def test_the_text_of_an_unexpected_fault_is_withheld(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,16 +224,42 @@ def test_the_text_of_an_unexpected_fault_is_withheld(operator: Operator, monkeyp
         raise ValueError("password=hunter2")
 
     monkeypatch.setattr("airflow_dpone_xmin.runtime.reconcile.reconcile", burst)
-    text = refused(operator(), AirflowFailException, "run.unexpected")
+    text = refused(operator(), XminFailError, "run.unexpected")
     assert "hunter2" not in text
     assert "ValueError at test_operator.py:" in text
 
 
 def test_every_error_is_mapped_by_its_retryable_flag() -> None:
-    assert type(to_airflow(XminError("mssql_transaction.commit_outcome_unknown", "."))) is AirflowException
-    assert type(to_airflow(XminError("guard.empty_snapshot", "."))) is AirflowFailException
-    assert type(to_airflow(XminError("DPONE_CONNECTION_UNRESOLVED", ".", retryable=True))) is AirflowException
+    assert type(to_airflow(XminError("mssql_transaction.commit_outcome_unknown", "."))) is XminRetryableError
+    assert type(to_airflow(XminError("guard.empty_snapshot", "."))) is XminFailError
+    assert type(to_airflow(XminError("DPONE_CONNECTION_UNRESOLVED", ".", retryable=True))) is XminRetryableError
+    assert not issubclass(XminRetryableError, AirflowFailException) and issubclass(XminFailError, AirflowFailException)
     assert unexpected(KeyError("x")).code == "run.unexpected"
+
+
+@pytest.mark.parametrize("code", ["mssql_transaction.commit_outcome_unknown", "guard.empty_snapshot"])
+def test_an_exception_crosses_a_process_whole(code: str) -> None:
+    raised = to_airflow(XminError(code, "seen", details={"rows": 1}))
+    again = pickle.loads(pickle.dumps(raised))
+    assert (type(again), again.code, str(again), again.error.details) == (type(raised), code, str(raised), {"rows": 1})
+
+
+class PatientWithTheSource(RetryPolicy):
+    """As the documentation shows it."""
+
+    def evaluate(self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None) -> RetryDecision:
+        if isinstance(exception, XminRetryableError) and exception.code == "postgres_source.unreachable":
+            return RetryDecision.retry(timedelta(minutes=15), reason=exception.code)
+        return RetryDecision.default()
+
+
+def test_a_retry_policy_decides_by_code(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SRC", json.dumps({"conn_type": "postgres", "host": "/nowhere"}))
+    task = operator(retries=3, retry_policy=PatientWithTheSource())
+    with pytest.raises(XminRetryableError) as caught:
+        task.execute(context("run-x"))
+    decided = task.retry_policy.evaluate(caught.value, 1, 3)
+    assert (decided.action, decided.retry_delay) == (RetryAction.RETRY, timedelta(minutes=15))
 
 
 # ---- retries --------------------------------------------------------------------------------------------------------------
@@ -245,7 +274,7 @@ def test_more_than_three_retries_are_refused_while_the_dag_is_parsed(operator: O
 def test_retries_that_came_later_are_refused_when_the_task_runs(operator: Operator) -> None:
     task = operator()
     task.retries = 5  # as a mapped task or a policy may set them
-    refused(task, AirflowFailException, "DPONE_AIRFLOW_RETRIES_REQUIRE_TARGET_FENCE")
+    refused(task, XminFailError, "DPONE_AIRFLOW_RETRIES_REQUIRE_TARGET_FENCE")
 
 
 def test_a_route_without_a_fence_allows_no_retry() -> None:
@@ -300,7 +329,7 @@ def test_on_kill_interrupts_the_driver_and_execute_raises(deployment: World, ope
         assert not thread.is_alive()
         assert time.monotonic() - started < 10
         assert not waiting(deployment)
-    assert [type(error) for error in caught] == [AirflowException]
+    assert [type(error) for error in caught] == [XminRetryableError]
     assert str(caught[0]).startswith("run.cancelled: ")
     assert deployment.target_rows(COLUMNS) == []
     assert operator().execute(context("run-1"))["attempt"] == 2

@@ -50,7 +50,7 @@ class Killer:
     def coordinators(self, attempts: int) -> None:
         """Publications that mostly die."""
         for _ in range(attempts):
-            child = start(burn, Step.of(self._world, "publish"), *self.fuse(260))
+            child = start(burn, Step.of(self._world, "publish"), *self.fuse(160))
             child.join(120)
             self._count(child)
 
@@ -58,7 +58,7 @@ class Killer:
         """Inline lanes, whose parent dies after a while."""
         for _ in range(attempts):
             child = start(inline, Job.of(self._world, "r1"))
-            time.sleep(self._random.uniform(4, 12))
+            time.sleep(self._random.uniform(1.5, 4))
             child.kill()
             child.join(30)
             self._count(child)
@@ -66,7 +66,7 @@ class Killer:
     def _lane(self, number: int) -> Any:
         # Of the same run, or of another one: then the lease has to expire first.
         run_id = self._random.choice(("r1", "r1", "r2"))
-        return start(burn, Step.of(self._world, "lane", run_id, number=number, ttl=1.5), *self.fuse(250))
+        return start(burn, Step.of(self._world, "lane", run_id, number=number, ttl=1.5), *self.fuse(160))
 
     def _count(self, child: Any) -> None:
         assert child.exitcode in (0, -signal.SIGKILL)
