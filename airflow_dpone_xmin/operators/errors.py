@@ -12,7 +12,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 MAX_RETRIES = 3
 
 
-class _Coded:
+class _Coded(AirflowException):
     """What both exceptions carry; their text is code, message and hint.
 
     :param error: its ``code``, ``details`` and ``retryable`` are there for a ``retry_policy`` or an ``on_failure_callback`` to read.
@@ -27,7 +27,7 @@ class _Coded:
         return type(self), (self.error,)
 
 
-class XminRetryableError(_Coded, AirflowException):
+class XminRetryableError(_Coded):
     """An unknown outcome, a lost connection, a lost race: the next attempt finds the receipt or starts over."""
 
 

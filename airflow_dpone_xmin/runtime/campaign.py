@@ -21,10 +21,10 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import campaign_key, invocation_digest, plan_digest
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress, silent
 from airflow_dpone_xmin.contracts.route import Route
-from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, VerifiedTarget, resolve_identity, verify_target
 from airflow_dpone_xmin.runtime.engines import engine_of
-from airflow_dpone_xmin.runtime.evidence import Outcome, refusal_document
+from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, refusal_document
 from airflow_dpone_xmin.runtime.leftovers import sweep_stages
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
@@ -202,7 +202,9 @@ def publish_campaign(
         if receipt is not None:
             return Outcome(receipt=receipt, attempt=1)
         target.require_open()
-        return _publish(target, work, progress=progress)
+        recorder = Recorder(progress)
+        receipt = _publish(target, work, progress=recorder)
+        return Outcome(receipt=receipt, attempt=1, phases=tuple(recorder.phases))
 
 
 def abandon_campaign(route: Route, run_id: str, *, endpoints: EndpointResolver, cancel: Cancellation | None = None) -> Campaign:
@@ -330,7 +332,7 @@ def _alone(target: CampaignTarget) -> Iterator[None]:
         target.engine.release(target.session, resource=resource)
 
 
-def _publish(target: CampaignTarget, work: CampaignWork, *, progress: Listener) -> Outcome:
+def _publish(target: CampaignTarget, work: CampaignWork, *, progress: Listener) -> Receipt:
     engine, session, campaign, live = target.engine, target.session, work.campaign, work.route.layout.target
     started = time.monotonic()
     left = target.ledger.progress(campaign)
@@ -356,7 +358,7 @@ def _publish(target: CampaignTarget, work: CampaignWork, *, progress: Listener) 
             raise rolled_back(doubt) from None
         receipt = replace(found, replayed=False)
     progress(Progress("CAMPAIGN_PUBLISHED_COMPLETE", rows=receipt.counts.payload, seconds=time.monotonic() - started))
-    return Outcome(receipt=receipt, attempt=1)
+    return receipt
 
 
 @contextmanager

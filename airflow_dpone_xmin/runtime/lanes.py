@@ -11,6 +11,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -102,9 +104,25 @@ def run_campaign(
 def _start(route: Route, run_id: str, lane: int, endpoints: FixedEndpoints) -> _Child:
     ours, theirs = _SPAWN.Pipe()
     process = _SPAWN.Process(target=_main, args=(theirs, route, run_id, lane, endpoints), name=f"dpone-xmin-lane-{lane}", daemon=True)
-    process.start()
+    with _allowed_children():
+        process.start()
     theirs.close()
     return _Child(process, ours)
+
+
+@contextmanager
+def _allowed_children() -> Iterator[None]:
+    """Celery's pool workers are daemonic, which the standard library takes as a reason to refuse children: they might be orphaned.
+
+    Ours end with their parent (:func:`_end_with_parent`), so the flag is lifted while one starts.
+    """
+    config: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    daemon = config.pop("daemon", None)
+    try:
+        yield
+    finally:
+        if daemon is not None:
+            config["daemon"] = daemon
 
 
 def _follow(children: list[_Child], *, progress: Listener, cancel: Cancellation) -> None:

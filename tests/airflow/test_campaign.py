@@ -75,6 +75,8 @@ def test_open_lanes_and_a_coordinator_that_defers(loading: World) -> None:
 def test_inline_lanes_do_everything_in_one_task(loading: World) -> None:
     summary = task(BackfillCampaignOperator, loading, inline_lanes=2).execute(context("r1"))
     assert (summary["status"], summary["payload_reason"]) == ("committed", "campaign")
+    assert [phase["event"] for phase in summary["phases"]] == ["CAMPAIGN_INDEXES_COMPLETE", "CAMPAIGN_PUBLISHED_COMPLETE"]
+    assert summary["phases"][-1]["rows"] == 40
     assert loading.target_rows(COLUMNS) == loading.source_rows(COLUMNS)
 
 

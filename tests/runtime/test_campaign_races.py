@@ -165,6 +165,20 @@ def test_lanes_end_with_their_parent(campaign: Callable[..., World]) -> None:
     assert published(world).receipt.counts.inserted == 1000
 
 
+def test_lanes_run_in_a_daemonic_worker_too(campaign: Callable[..., World]) -> None:
+    """As the pool processes of Celery are."""
+    world = campaign()
+    opened(world)
+    answers = CONTEXT.Queue()
+    parent = CONTEXT.Process(target=inline, args=(Job.of(world, "r1"), answers), daemon=True)
+    parent.start()
+    for _ in range(10):
+        assert answers.get(timeout=120) == "CHUNK_COMPLETE"
+    parent.join(60)
+    assert parent.exitcode == 0
+    assert published(world).receipt.counts.inserted == 1000
+
+
 # ---- at once --------------------------------------------------------------------------------------------------------------
 def test_one_campaign_opened_twice_at_once(campaign: Callable[..., World]) -> None:
     world = campaign()
