@@ -1,15 +1,15 @@
 """One large first load, by hand: chunks filled by mapped lanes, published at once, handed over to the scheduled process.
 
 Trigger it from the form; `lanes` tasks work beside each other on whatever executor the deployment has. A failed or killed lane costs
-nothing: committed chunks have receipts, and a retry goes on with the rest. After `publish` the incremental DAG with the same `handoff_id`
-may run; it refuses to start before.
+nothing: committed chunks have receipts, and a retry goes on with the rest. The event of `publish` starts `after_backfill`, the incremental
+DAG with the same `handoff_id`; it refuses to start before.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Asset, Param
 
 from airflow_dpone_xmin.operators.campaign import campaign_task_group
 
@@ -63,4 +63,5 @@ with DAG(
         repair_authority_ref="{{ params.repair_authority_ref or '' }}",
         retry_delay=timedelta(minutes=1),
         poke_interval=15,
+        outlets=[Asset("payments_published")],
     )

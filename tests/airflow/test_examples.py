@@ -124,3 +124,12 @@ def test_manual_backfill_fills_publishes_and_hands_over(compose: Compose, dags: 
     assert set(states.values()) == {"success"}
     assert compose.target_rows("SELECT count(*) FROM landing.payments") == [(300,)]
     assert compose.target_rows("SELECT status FROM dpone.dpone_campaign WHERE handoff_id = 'payments_v1'") == [("published",)]
+
+
+def test_after_backfill_takes_the_table_over(compose: Compose, dags: Any) -> None:
+    """After the test above: the first run replays what changed since the campaign's anchor, deletes included."""
+    compose.source_run("DELETE FROM payments WHERE id <= 5", "UPDATE payments SET amount = 0 WHERE id = 6")
+    assert run(dags("after_backfill"), SECOND) == {("payments", -1): "success"}
+    assert compose.target_rows("SELECT count(*) FROM landing.payments WHERE __dpone__deleted_at IS NULL") == [(295,)]
+    receipts = "SELECT payload_reason, new_revision FROM dpone.dpone_commit_receipt WHERE process LIKE 'payments%' ORDER BY 2"
+    assert compose.target_rows(receipts) == [("campaign", 1), ("delta", 2)]

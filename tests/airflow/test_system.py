@@ -20,8 +20,8 @@ from tests.airflow.live import LiveAirflow
 from tests.airflow.victims import VICTIMS
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
-EXAMPLES = ("scheduled_incremental", "exceptional_run", "many_tables")
-KEYS = {"orders": "id", "customers": "id", "products": "id", "order_lines": "order_id, line_no"}
+EXAMPLES = ("scheduled_incremental", "exceptional_run", "many_tables", "manual_backfill", "after_backfill")
+KEYS = {"orders": "id", "payments": "id", "customers": "id", "products": "id", "order_lines": "order_id, line_no"}
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +117,30 @@ def _page(live: LiveAirflow, dag: str, receipt: str) -> None:
     assert page.count("dwh.landing.") == 4 and "a target whose name cannot be read" not in page
     for process in ("orders", "shop:public.customers", "shop:public.products", "shop:public.order_lines"):
         assert f"<b>{process}</b>" in page
+
+
+def test_a_backfill_defers_publishes_and_starts_its_successor(live: LiveAirflow, compose: Compose) -> None:
+    """Mapped lanes in processes of their own, the coordinator in the triggerer, and the event of the publication as the next DAG's cue."""
+    live.send("PATCH", "/api/v2/dags/after_backfill", {"is_paused": False})
+    live.trigger("manual_backfill", "first")
+    live.wait_run("manual_backfill", "first")
+    seeded = live.xcom("manual_backfill", "first", "campaign.publish")
+    assert (seeded["status"], seeded["payload_reason"], seeded["revision"]) == ("committed", "campaign", 1)
+    lanes = [live.xcom("manual_backfill", "first", "campaign.lane", map_index=number) for number in range(4)]
+    assert sum(lane["rows"] for lane in lanes) == compose.rows == seeded["counts"]["inserted"]
+    log = live.log("manual_backfill", "first", "campaign.publish", attempt=1)
+    assert "64/64 chunks" in log and "CampaignTrigger" in log
+
+    def followed() -> list[str]:
+        runs = live.get("/api/v2/dags/after_backfill/dagRuns")["dag_runs"]
+        return [run["dag_run_id"] for run in runs if run["run_type"] == "asset_triggered"]
+
+    live.until(lambda: bool(followed()), "the publication's event starts the successor")
+    (run_id,) = followed()
+    live.wait_run("after_backfill", run_id)
+    summary = live.xcom("after_backfill", run_id, "payments")
+    assert (summary["status"], summary["payload"], summary["revision"]) == ("committed", "delta", 2)
+    assert same(compose, "payments")
 
 
 # ---- rarer faults -----------------------------------------------------------------------------------------------------------
