@@ -11,7 +11,7 @@ from airflow.configuration import conf
 from ruamel.yaml import YAML
 
 from airflow_dpone_xmin.provider_info import get_provider_info
-from tests.airflow.compose import ROOT, setup_module
+from tests.airflow.compose import EXAMPLES, ROOT, setup_module
 
 OTHERS = {"celery": {"broker_url", "result_backend"}}
 """Options of providers that are in the official image and not in the test environment."""
@@ -83,3 +83,12 @@ def test_the_setup_reads_what_it_is_given(document: Any) -> None:
     for service in document["services"].values():
         config = service.get("environment", {}).get("AIRFLOW__DPONE_XMIN__REGISTRY")
         assert config is None or Path(config).parent == Path(given["DPONE_CONFIG_DIR"])
+
+
+def test_what_nobody_schedules_is_triggered_once(document: Any) -> None:
+    """Everything ends green, and nothing is triggered that does not exist."""
+    (script,) = document["services"]["first-runs"]["command"]
+    named = re.search(r"for dag in ([a-z_ ]+);", script)
+    assert named is not None
+    unscheduled = {path.stem for path in EXAMPLES.glob("*.py") if "schedule=None" in path.read_text()}
+    assert set(named[1].split()) == unscheduled

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -19,7 +19,10 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from ruamel.yaml import YAML
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from airflow_dpone_xmin.cli.main import app
 from airflow_dpone_xmin.contracts.errors import CODES
 from airflow_dpone_xmin.contracts.route import Namespace
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
@@ -282,12 +285,42 @@ def test_the_first_route_and_what_comes_after_it(reader: Reader) -> None:
         before = reader.ran
         reader.read(guide)
         assert reader.ran > before, guide
+        if guide == "approval":
+            _look_up(reader, {"MANIFEST": "orders.yaml", "--run-id ID": "--run-id nightly-42", "ID": "archive-2026"}, but="campaign")
 
 
 def test_a_large_first_load(reader: Reader) -> None:
     """In place of the first route's target table and run."""
     reader.read("first-route", until="4.")
     reader.read("campaign")
+    _look_up(reader, {"MANIFEST": "orders_initial.yaml"}, only="campaign")
+
+
+def _look_up(reader: Reader, words: Mapping[str, str], *, only: str = "", but: str = "nothing") -> None:
+    """The runbook's commands, which change nothing, on the reader's route; its words in capitals are the reader's to fill in."""
+    shown = sorted(set(re.findall(r"`(dpone-xmin [^`]*\bMANIFEST\b[^`]*)`", (DOCS / "runbook.md").read_text())))
+    shown = [command for command in shown if command.startswith(f"dpone-xmin {only}") and not command.startswith(f"dpone-xmin {but}")]
+    assert shown
+    for command in shown:
+        for word, meant in words.items():
+            command = command.replace(word, meant)
+        reader.run(command, [])
+
+
+# ---- what only names a command ----------------------------------------------------------------------------------------------
+PLACES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "dags_examples").glob("*.py"))]
+NAMED = re.compile(r"`dpone-xmin ((?:[^`\n]|\n(?!\n))*)`")
+
+
+@pytest.mark.parametrize("place", [path for path in PLACES if NAMED.search(path.read_text())], ids=lambda path: path.name)
+def test_a_command_named_in_a_sentence_exists(place: Path) -> None:
+    for named in NAMED.findall(place.read_text()):
+        command, words = get_command(app), shlex.split(named)
+        while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
+            assert words[0] in command.commands, f"{place.name}: dpone-xmin {named}"
+            command = command.commands[words.pop(0)]
+        known = {"--help", *(name for parameter in command.params for name in parameter.opts)}
+        assert {word for word in words if word.startswith("-")} <= known, f"{place.name}: dpone-xmin {named}"
 
 
 # ---- nothing is left out ----------------------------------------------------------------------------------------------------
