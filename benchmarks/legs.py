@@ -13,12 +13,13 @@ from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.policy.window import Window
 from airflow_dpone_xmin.source.extract import extraction_sql
-from airflow_dpone_xmin.source.session import Session
 from benchmarks import budgets
 from benchmarks.child import Filled, RunResult, campaign, in_child, staging, whole_run
+from benchmarks.driver import OPTIMISED, Unavailable, with_release
 from benchmarks.measure import Findings, in_turns, ratio, seconds_of
 from benchmarks.model import Cost, Lanes, Run, Spread
 from benchmarks.place import Extraction, Place, rest, since
+from benchmarks.raw import copy_binary, copy_on_server, stream
 from benchmarks.scale import Scale
 from benchmarks.tpch import KEYS, Tpch
 from tests.campaigns import initial
@@ -48,31 +49,6 @@ class Bench:
 
 
 # ---- extraction -----------------------------------------------------------------------------------------------------------
-def copy_binary(source: SourceSide, query: str) -> float:
-    """Seconds of ``psql`` for a binary COPY to nowhere, connection included."""
-    arguments = ["-X", "-q", "-d", source.cluster.uri(source.database), "-o", "/dev/null"]
-    return seconds_of(lambda: source.cluster.tool("psql", [*arguments, "-c", f"COPY ({query}) TO STDOUT (FORMAT binary)"]))
-
-
-def copy_on_server(source: SourceSide, query: str) -> float:
-    """Seconds of the same COPY to a file that keeps nothing, inside the server."""
-    return seconds_of(lambda: source.run(f"COPY ({query}) TO '/dev/null' (FORMAT binary)"))
-
-
-def stream(source: SourceSide, query: str) -> float:
-    """Seconds of the driver alone: the query as Arrow batches that are thrown away."""
-    from psycopg import sql
-
-    with Session(source.endpoint()) as session:
-
-        def drain() -> None:
-            with session.stream(sql.SQL(query)) as (_, batches):  # type: ignore[arg-type]
-                for _ in batches:
-                    pass
-
-        return seconds_of(drain)
-
-
 def extract_leg(bench: Bench) -> None:
     """A full extraction, and the parts of it, against raw COPY."""
     rows, place, found = bench.scale.wide, bench.place, bench.found
@@ -97,10 +73,25 @@ def extract_leg(bench: Bench) -> None:
         mine, raw = in_turns(part, lambda: copy_binary(source, plain), bench.scale.few)
         against = "psql COPY BINARY to nowhere"
         found.ratios.append(ratio("extract", name, against, rows=rows, seconds=mine, other=raw, budget=budgets.EXTRACT, part=True))
+    _other_driver(bench, source, extraction, plain)
     _delta(bench, source, extraction)
     extraction.clear()
     _staging(bench, world, extraction, copied="SELECT * FROM public.orders", rows=rows)
     place.drop(source)
+
+
+def _other_driver(bench: Bench, source: SourceSide, extraction: Extraction, plain: str) -> None:
+    """How much of the extraction's time is the build of the driver's wheel."""
+    try:
+        with with_release(extraction) as seconds:
+            mine, raw = in_turns(seconds, lambda: copy_binary(source, plain), bench.scale.few)
+    except Unavailable as why:
+        bench.say(f"the optimised driver was not measured: {why}")
+        return
+    name = f"the whole extraction with the driver's wheel {OPTIMISED}, which is compiled with optimisation"
+    against = "psql COPY BINARY to nowhere"
+    rows = bench.scale.wide
+    bench.found.ratios.append(ratio("extract", name, against, rows=rows, seconds=mine, other=raw, budget=budgets.EXTRACT, part=True))
 
 
 def change(source: SourceSide, share: float, *, key: str = "id") -> None:

@@ -227,6 +227,7 @@ CERTIFICATION = closed(
     kind={"const": "dpone.live_certification.v1"},
     route={"const": "postgres_mssql_xmin_reconciliation"},
     product=TEXT,
+    commit=maybe({"type": "string", "pattern": "^[0-9a-f]{40}(-dirty)?$"}),
     python=TEXT,
     started_at_utc=UTC,
     seconds=SECONDS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import platform
+import subprocess
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -90,6 +91,7 @@ class Certification:
         started, at = self._started
         self.report = certificate(cases, Session(self._sampled(), broken, *self._servers())) | {
             "product": airflow_dpone_xmin.__version__,
+            "commit": commit(),
             "python": platform.python_version(),
             "started_at_utc": at.isoformat(),
             "seconds": round(time.monotonic() - started, 1),
@@ -129,6 +131,15 @@ class Certification:
         ways = ("markexpr", "keyword", "deselect", "lf", "ignore", "ignore_glob", "stepwise", "maxfail")
         chosen = any(getattr(option, way, None) for way in ways)
         return chosen or self.config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+
+
+def commit() -> str | None:
+    """What was certified: the commit, marked as ``-dirty`` when files differ from it; None outside of a repository."""
+    described = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(described, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def table(report: dict[str, Any]) -> str:
