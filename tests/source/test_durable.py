@@ -46,9 +46,10 @@ def test_ids_behind_the_checkpoint_are_never_given_again(db: SourceDb, case: str
         for statement in UNFLUSHED[case].split("; "):
             other.execute(statement)  # type: ignore[call-overload]
         first = db.extract()
-    seen = rows_of(first)
-    db.cluster.kill()
+        # While the session lives: its end would drop its temporary table, and flush that.
+        db.cluster.kill()
     db.cluster.start()
+    seen = rows_of(first)
     with db.second(autocommit=True) as owner:
         found = owner.execute("SELECT id, v FROM t ORDER BY id").fetchall()
         assert [(row["id"], row["v"]) for row in sorted(seen, key=lambda row: row["id"])] == found
