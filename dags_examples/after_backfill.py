@@ -1,15 +1,15 @@
-"""What follows `manual_backfill`: the scheduled process that takes the table over, at once when it is published and then every hour.
+"""What follows `manual_backfill`: the incremental process that takes the table over as soon as it is published.
 
 Source, target, key, delete mode and `handoff_id` are the campaign's: from them both derive the same state. The first run replays what
-changed since the campaign's anchor, deletes included. Before the publication a run refuses to start (`checkpoint.seed_missing`) and reads
-nothing; nobody has to switch anything.
+changed since the campaign's anchor, deletes included. Before the publication a run would refuse to start (`checkpoint.seed_missing`) and
+read nothing. To go on by the clock as well: `AssetOrTimeSchedule(timetable=CronTriggerTimetable("@hourly", timezone="UTC"), assets=[…])`.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk import DAG, Asset
 
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 
@@ -38,7 +38,7 @@ MANIFEST = {
 
 with DAG(
     "after_backfill",
-    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("@hourly", timezone="UTC"), assets=[Asset("payments_published")]),
+    schedule=[Asset("payments_published")],
     start_date=datetime(2026, 1, 1),
     catchup=False,
     max_active_runs=1,
