@@ -29,6 +29,8 @@ from tests.typecases import DEFINITIONS, GROUPS, NOTES, UNPROVEN, Case, expected
 from tests.world import MODES, Setup, World
 
 MATRIX = Path(__file__).parents[2] / "test_artifacts" / "type-matrix.json"
+#: What the docs show; it changes when a result does.
+PUBLISHED = Path(__file__).parents[2] / "docs" / "type-matrix.json"
 #: Ids of the rows whose one value is changed; the edge values lie below.
 CHANGED = 1_000_000
 #: As the product pins them, so that the expected text is PostgreSQL's canonical one.
@@ -232,7 +234,10 @@ def proving(world: World, cases: Sequence[Case]) -> Iterator[set[str]]:
         yield proven
     finally:
         engine = world.target.kind + ("-babelfish" if getattr(world.target, "babelfish", False) else "")
-        record(engine, {case.name: "proven" if case.name in proven else "failed" for case in cases})
+        results = {case.name: "proven" if case.name in proven else "failed" for case in cases}
+        record(engine, results)
+        published = json.loads(PUBLISHED.read_text())
+        assert {name: published[name].get(engine) for name in results} == results, f"copy {MATRIX} to {PUBLISHED} and run docs/generate.py"
 
 
 def record(engine: str, results: dict[str, str]) -> None:
