@@ -193,6 +193,7 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
         while True:
             status = look(manifest, table=self.table or None, since=since, stall_seconds=self.stall_seconds)
             log.info("%s", status.message)
+            self._require_alive()
             if status.error is not None:
                 raise status.error
             if status.complete:

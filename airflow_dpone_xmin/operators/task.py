@@ -14,7 +14,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.operators.errors import to_airflow, unexpected
 from airflow_dpone_xmin.operators.stop import approval_request, without_command
-from airflow_dpone_xmin.operators.worker import CancellableWork
+from airflow_dpone_xmin.operators.worker import CancellableWork, stopped
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -30,6 +30,7 @@ class XminTask:
 
     _work: CancellableWork[Any] | None = None
     _process: str | None = None
+    _killed = False
 
     def execute(self, context: Context) -> Any:
         """Run one attempt of this task.
@@ -38,7 +39,9 @@ class XminTask:
         :raises AirflowException: what the next attempt may mend.
         """
         try:
-            return self._execute(context)
+            result = self._execute(context)
+            self._require_alive(result=result)
+            return result
         except XminError as error:
             raise to_airflow(self._logged(error)) from None
         except Exception as fault:  # its text may quote what a driver was given
@@ -46,7 +49,9 @@ class XminTask:
 
     def on_kill(self) -> None:
         """Interrupt the drivers and wait for the work to end, at most :data:`KILL_GRACE_SECONDS`; ``execute`` then raises."""
+        self._killed = True
         if self._work is None:
+            log.warning("Asked to stop; the task ends before its next step.")
             return
         log.warning("Asked to stop; cancelling, for at most %.0f s.", KILL_GRACE_SECONDS)
         ended = self._work.stop()
@@ -62,7 +67,13 @@ class XminTask:
         self._work = CancellableWork(
             lambda: call(*arguments, **named, progress=_log_progress, cancel=cancel), cancel=cancel, grace=KILL_GRACE_SECONDS
         )
+        self._require_alive()  # once the work is known to `on_kill`: a signal before or after this line is heard
         return self._work.wait()
+
+    def _require_alive(self, *, result: Any = None) -> None:
+        """:raises XminError: ``run.cancelled`` when ``on_kill`` came while nothing ran that it could interrupt."""
+        if self._killed:
+            raise stopped(committed=result is not None)
 
     def _logged(self, error: XminError) -> XminError:
         """Log what the exception's text does not hold, once, and count the attempt."""

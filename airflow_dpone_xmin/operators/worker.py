@@ -87,17 +87,27 @@ class CancellableWork(Generic[T]):
 
     def _cancelled(self) -> XminError:
         if self._result:
-            return XminError(
-                "run.cancelled",
-                "The task was asked to stop when its transaction had already committed.",
-                hint="Let the task retry, or clear it: the same run answers from its receipt.",
-            )
+            return stopped(committed=True)
         if not self._done:
             return XminError(
                 "run.cancelled",
                 f"The task was asked to stop; its driver did not answer within {self._grace:.0f} s and is left behind.",
                 hint="Run again: the receipt tells whether the transaction committed.",
             )
-        if isinstance(self._error, XminError):
-            return self._error if self._error.code == "run.cancelled" else XminError("run.cancelled", "The task was asked to stop.")
+        if isinstance(self._error, XminError) and self._error.code == "run.cancelled":
+            return self._error
+        return stopped()
+
+
+def stopped(*, committed: bool = False) -> XminError:
+    """``run.cancelled`` of a task that was asked to stop.
+
+    :param committed: its work had ended already.
+    """
+    if not committed:
         return XminError("run.cancelled", "The task was asked to stop.")
+    return XminError(
+        "run.cancelled",
+        "The task was asked to stop when its transaction had already committed.",
+        hint="Let the task retry, or clear it: the same run answers from its receipt.",
+    )

@@ -17,7 +17,8 @@ from airflow_dpone_xmin.operators.campaign import (
     BackfillOpenOperator,
     campaign_task_group,
 )
-from airflow_dpone_xmin.triggers.campaign import CampaignTrigger
+from airflow_dpone_xmin.operators.errors import XminRetryableError
+from airflow_dpone_xmin.triggers.campaign import CampaignTrigger, look
 from tests.world import WRITER, World
 
 from .conftest import COLUMNS, context
@@ -90,6 +91,25 @@ def test_a_campaign_without_lanes_is_stalled(loading: World, monkeypatch: pytest
     assert (event["outcome"], event["error"]["code"]) == ("refused", "campaign.stalled")
     with pytest.raises(AirflowFailException, match=r"campaign\.stalled"):
         task(BackfillCampaignOperator, loading).execute_complete(context("r1"), event)
+
+
+@pytest.mark.parametrize("filled", [True, False])
+def test_a_coordinator_that_is_stopped_during_a_look_neither_publishes_nor_defers(
+    loading: World, monkeypatch: pytest.MonkeyPatch, filled: bool
+) -> None:
+    task(BackfillOpenOperator, loading).execute(context("r1"))
+    if filled:
+        task(BackfillLaneOperator, loading).execute(context("r1"))
+    coordinator = task(BackfillCampaignOperator, loading)
+
+    def shot(*arguments: Any, **named: Any) -> Any:
+        coordinator.on_kill()
+        return look(*arguments, **named)
+
+    monkeypatch.setattr("airflow_dpone_xmin.triggers.campaign.look", shot)
+    with pytest.raises(XminRetryableError, match=r"run\.cancelled"):
+        coordinator.execute(context("r1"))
+    assert loading.target_rows(COLUMNS) == []
 
 
 def test_a_lane_without_an_open_campaign_fails_at_once(loading: World) -> None:

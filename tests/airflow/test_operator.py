@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pickle
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -375,8 +376,24 @@ def test_a_driver_that_does_not_answer_is_left_behind_in_bounded_time() -> None:
     deaf.set()
 
 
-def test_on_kill_before_execute_does_nothing(operator: Operator) -> None:
-    operator().on_kill()
+@pytest.mark.parametrize("during", ["resolve_endpoints", "evidence_summary"])
+def test_a_stop_while_nothing_can_be_interrupted_is_heard(
+    deployment: World, operator: Operator, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    """Before the work begins nothing is done; after its commit the task fails all the same, and its retry answers from the receipt."""
+    module = {"resolve_endpoints": "hooks.endpoints", "evidence_summary": "operators.summary"}[during]
+    path = f"airflow_dpone_xmin.{module}.{during}"
+    real, task = pkgutil.resolve_name(path), operator()
+
+    def shot(*arguments: Any, **named: Any) -> Any:
+        task.on_kill()
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(path, shot)
+    refused(task, XminRetryableError, "run.cancelled")
+    monkeypatch.undo()
+    committed = during == "evidence_summary"
+    assert same(deployment) is committed
 
 
 class Timeout(BaseException):

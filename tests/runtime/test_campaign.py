@@ -10,6 +10,7 @@ import pytest
 from airflow_dpone_xmin.runtime.campaign import abandon_campaign, look_at_campaign, plan_campaign
 from airflow_dpone_xmin.runtime.lanes import run_lanes
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.shadow import backup_name
 from tests.campaigns import COLUMNS, INTEGER, TABLE, incremental, initial, lane, opened, published, refusal
 from tests.world import MODES, Setup, World
 
@@ -86,6 +87,8 @@ def test_every_kind_of_plan_is_complete(campaign: Callable[..., World], column: 
 
 def test_lanes_are_interpreters_that_share_the_work(campaign: Callable[..., World]) -> None:
     world = campaign()
+    if world.forgiving:
+        pytest.skip("the flavour knows no grant that a new interpreter would look for")
     opened(world)
     seen: list[str] = []
     result = run_lanes(world.route(), "r1", 2, endpoints=world.endpoints, progress=lambda p: seen.append(p.event))
@@ -218,7 +221,8 @@ def test_a_unique_value_that_moves_while_lanes_load_in_place_has_a_way_out(campa
     finally:
         OBSERVERS.remove(observer)
     assert error.code == "campaign.key_not_unique" and "drop it from the live table" in error.hint
-    world.target.run(f"DROP INDEX {'landing.ux_qty' if world.target.kind == 'embedded' else 'ux_qty ON ' + world.target_name}")
+    schema = world.target.layout(world.table).target.namespace.schema
+    world.target.run(f"DROP INDEX {'landing.ux_qty' if world.target.kind == 'embedded' else f'ux_qty ON [{schema}].[{world.table}]'}")
     lane(world)
     published(world)
     incremental(world)
@@ -234,7 +238,5 @@ def test_the_live_table_is_readable_and_old_until_the_exchange(campaign: Callabl
     published(world)
     assert len(world.target_rows(COLUMNS)) == 1000
     schema = world.target.layout(world.table).target.namespace.schema
-    backups = world.target.rows(
-        f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}' AND table_name LIKE 'orders%backup%'"
-    )
-    assert len(backups) == 1
+    backup = backup_name(look_at_campaign(world.route(), endpoints=world.endpoints).campaign, world.table)
+    assert world.target.rows(f"SELECT count(*) FROM {world.target.name(schema, backup)}") == [(0,)], "the table that was live is kept"

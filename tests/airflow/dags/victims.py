@@ -15,6 +15,7 @@ from typing import Any
 
 from airflow.sdk import DAG
 
+from airflow_dpone_xmin.operators.inline import inline_manifest
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 
 MARKS = Path(os.environ["VICTIM_MARKS"])
@@ -53,17 +54,21 @@ class Victim(XminReconcileOperator):
 
 
 for name, (table, process, key, _, _) in POINTS.items():
+    manifest = inline_manifest(
+        process=process,
+        source_conn="oltp",
+        source_table=table,
+        target_conn="dwh",
+        state_conn="dwh_state",
+        state_schema=None,
+        target_table=f"landing.{table}",
+        target_type="embedded",
+        unique_key=key,
+        delete_mode="timestamp_only",
+        max_delete_ratio=0.05,
+        max_delete_rows=100_000,
+    )
+    # a test holds the source's table for longer than an attempt would wait by default
+    manifest["source"]["options"] = {"lock_timeout_seconds": 300}
     with DAG(name, schedule=None, catchup=False):
-        Victim(
-            task_id=name,
-            process=process,
-            source_conn="oltp",
-            source_table=table,
-            target_conn="dwh",
-            state_conn="dwh_state",
-            target_table=f"landing.{table}",
-            target_type="embedded",
-            unique_key=key,
-            retries=3,
-            retry_delay=timedelta(seconds=1),
-        )
+        Victim(task_id=name, manifest=manifest, retries=3, retry_delay=timedelta(seconds=1))
