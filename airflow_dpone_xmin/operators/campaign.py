@@ -186,17 +186,17 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
 
     def _wait(self, selected: SelectedRoute) -> None:
         """Return when every chunk is committed; defer until then."""
-        from airflow_dpone_xmin.triggers.campaign import CampaignTrigger, look
+        from airflow_dpone_xmin.triggers.campaign import CampaignTrigger, Patience, look
 
         manifest = portable_manifest(self, self.manifest)
-        since = time.time()
+        since, patience = time.time(), Patience(self.stall_seconds)
         while True:
             status = look(manifest, table=self.table or None, since=since, stall_seconds=self.stall_seconds)
             log.info("%s", status.message)
             self._require_alive()
-            if status.error is not None:
-                raise status.error
-            if status.complete:
+            if patience.ends(status):
+                if status.error is not None:
+                    raise status.error
                 return
             if self.deferrable:
                 trigger = CampaignTrigger(

@@ -41,13 +41,16 @@ def to_airflow(error: XminError) -> XminRetryableError | XminFailError:
 
 
 def unexpected(fault: BaseException) -> XminError:
-    """A fault without a code of its own. Its text is withheld: drivers quote values and addresses in theirs.
+    """A fault without a code of its own, such as a lost connection of a library in between; the receipt makes a retry safe.
+
+    Its text is withheld: drivers quote values and addresses in theirs.
 
     :returns: ``run.unexpected`` with the fault's class and the place where it was raised.
     """
     frames = traceback.extract_tb(fault.__traceback__)
     place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return XminError("run.unexpected", f"An unexpected {type(fault).__name__}{place}; its text is withheld, it may hold secrets.")
+    message = f"An unexpected {type(fault).__name__}{place}; its text is withheld, it may hold secrets."
+    return XminError("run.unexpected", message, retryable=True)
 
 
 def require_fenced_retries(retries: int | None, *, fenced: bool = True) -> None:

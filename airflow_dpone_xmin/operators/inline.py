@@ -9,6 +9,15 @@ from typing import Any, Literal
 
 from airflow_dpone_xmin.contracts.errors import XminError
 
+#: What the optional parameters are when nobody gives them; beside a manifest nothing else may be given.
+DEFAULTS: Mapping[str, Any] = {
+    "target_type": "mssql",
+    "state_conn": None,
+    "state_schema": None,
+    "delete_mode": "timestamp_only",
+    "max_delete_ratio": 0.05,
+    "max_delete_rows": 100_000,
+}
 InlineDeleteMode = Literal["timestamp_only", "timestamp_and_flag", "flag_only", "hard_delete"]
 
 
@@ -31,8 +40,13 @@ def authored_manifest(
     :raises XminError: ``DPONE_MANIFEST_INVALID`` when both or neither are given.
     """
     if manifest is not None:
-        if any(value is not None for value in (process, source_table, target_table, unique_key, source_conn, target_conn)):
-            raise XminError("DPONE_MANIFEST_INVALID", "`manifest` and inline parameters exclude each other.", hint="Pass one of the two.")
+        own = {"process": process, "source_table": source_table, "target_table": target_table, "unique_key": unique_key}
+        own |= {"source_conn": source_conn, "target_conn": target_conn}
+        given = [name for name, value in own.items() if value is not None]
+        given += [name for name, value in options.items() if value != DEFAULTS[name]]
+        if given:
+            message = f"`manifest` and inline parameters exclude each other; given beside it: {', '.join(given)}."
+            raise XminError("DPONE_MANIFEST_INVALID", message, hint="Write them into the manifest, or pass no manifest.")
         return str(manifest) if isinstance(manifest, Path) else manifest
     return inline_manifest(
         process=process or default_process,

@@ -91,7 +91,7 @@ def admit(document: RegistryDocument, *, environment: str | None, now: datetime 
 def read_bytes(location: Path | str) -> bytes:
     """The bytes of a local file or of an object, at most :data:`MAX_ENVELOPE_BYTES`.
 
-    :raises XminError: ``registry.unreadable``.
+    :raises XminError: ``registry.unreadable``; retryable, unless nothing is there or it may not be read.
     """
     try:
         if _SCHEME.match(str(location)):
@@ -103,7 +103,9 @@ def read_bytes(location: Path | str) -> bytes:
             with open(location, "rb") as file:
                 raw = file.read(MAX_ENVELOPE_BYTES + 1)
     except Exception as error:  # object stores raise errors of their own clients, whose texts may hold addresses and keys
-        raise XminError("registry.unreadable", f"{shown(location)} cannot be read: {type(error).__name__}.") from None
+        lasting = isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError))
+        message = f"{shown(location)} cannot be read: {type(error).__name__}."
+        raise XminError("registry.unreadable", message, retryable=not lasting) from None
     if len(raw) > MAX_ENVELOPE_BYTES:
         raise XminError("registry.malformed", f"{shown(location)} has more than {MAX_ENVELOPE_BYTES} bytes.")
     return raw

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, case, func, select, text
+from sqlalchemy import and_, bindparam, case, func, or_, select, text
 
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -34,7 +34,7 @@ from airflow_dpone_xmin.target.sql import Count, Now
 STATEMENT_SECONDS, LOCK_SECONDS = 5.0, 2.0
 """A page is not worth more of a server's time."""
 TREND, STOPS, CAMPAIGNS = 30, 50, 20
-"""Receipts of a route, newest stopped invocations and newest campaigns of a catalog that are read."""
+"""Receipts of a route, newest stops and newest campaigns of a catalog that are read."""
 
 _FIND = text("SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_NAME IN :names").bindparams(
     bindparam("names", expanding=True)
@@ -260,18 +260,21 @@ class _Reader:
         )
 
     def _stops(self, revisions: Mapping[str, int]) -> list[StopView]:
-        """The newest stop of every checkpoint; *revisions* by hexadecimal state key."""
+        """The newest stop of every checkpoint; *revisions* by hexadecimal state key. The phases of a campaign have no invocation."""
         runs, audit = self._catalog.run_state, self._catalog.audit
-        stopped = select(runs.c.last_load_id).where(runs.c.status == "refused").order_by(runs.c.updated_at_utc.desc()).limit(STOPS)
-        loads = [row[0] for row in self._session.rows("overview.stopped", stopped)]
-        if not loads:
-            return []
-        query = select(audit).where(audit.c.load_id.in_(loads), audit.c.outcome == "refused").order_by(audit.c.recorded_at_utc.desc())
+        last = and_(runs.c.status == "refused", runs.c.last_load_id == audit.c.load_id)
+        query = (
+            select(audit)
+            .select_from(audit.outerjoin(runs, runs.c.invocation_digest == audit.c.invocation_digest))
+            .where(audit.c.outcome == "refused", or_(runs.c.invocation_digest.is_(None), last))
+            .order_by(audit.c.recorded_at_utc.desc())
+            .limit(STOPS)
+        )
         found: dict[Any, StopView] = {}
         for row in self._session.rows("overview.stops", query):
             stop = _stop(row._mapping, revisions)
             binding = stop.binding
-            found.setdefault((binding["state_key"], binding["checkpoint_revision"]) if binding else row.audit_id, stop)
+            found.setdefault((binding["state_key"], binding["checkpoint_revision"]) if binding else row.invocation_digest, stop)
         return list(found.values())
 
     def _campaigns(self) -> list[CampaignView]:

@@ -68,6 +68,7 @@ def reconcile(
     with contextlib.closing(engine_of(route, endpoints)) as engine:
         admitted = _admit(engine, route, invocation, cancel=cancel)
         if admitted.receipt is not None:
+            _require_same_approval(admitted.receipt, repair)
             recorder(Progress("RECEIPT_REPLAYED", note=f"receipt {admitted.receipt.receipt_id}; the source was not opened"))
             return Outcome(receipt=admitted.receipt, attempt=admitted.attempt)
         run = _Run(engine, route, invocation, admitted, endpoints=endpoints, repair=repair)
@@ -78,6 +79,13 @@ def reconcile(
             run.record_failure(error)
             raise
         return run.finish(receipt, recorder)
+
+
+def _require_same_approval(receipt: Receipt, repair: RepairSelection | None) -> None:
+    """A replay is no answer to an approval that the run did not use; :raises XminError: ``repair_authority.unused``."""
+    if repair is not None and receipt.repair_authority_id != repair.ref:
+        message = f"Run {receipt.run_id!r} had committed without {repair.ref!r} before; its receipt is {receipt.receipt_id}."
+        raise XminError("repair_authority.unused", message, hint="An exceptional run needs a run id of its own.")
 
 
 def dry_run(

@@ -22,7 +22,7 @@ from airflow_dpone_xmin.triggers.looking import ANSWER_SECONDS, Looking
 class CampaignStatus:
     """One look.
 
-    :param error: what makes waiting pointless.
+    :param error: what refused or failed the look; a retryable one may pass.
     """
 
     complete: bool
@@ -35,7 +35,7 @@ def look(manifest: Mapping[str, Any], *, table: str | None, since: float, stall_
 
     :param since: Unix time at which the waiting began: a resumed campaign is given a whole stall limit.
     :param stall_seconds: longest time without a living lane and without a change.
-    :returns: a refusal is a status as well, as long as trying again cannot help; the others are only told.
+    :returns: a refusal is a status as well.
     """
     from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
     from airflow_dpone_xmin.operators.errors import unexpected
@@ -46,7 +46,9 @@ def look(manifest: Mapping[str, Any], *, table: str | None, since: float, stall_
         route = select(manifest, table=table).route
         found = look_at_campaign(route, endpoints=resolve_endpoints(route))
     except XminError as error:
-        return CampaignStatus(False, str(error), None if error.retryable else error)
+        if error.code == "registry.unreadable":  # it may just be replaced
+            error = XminError.from_dict({**error.to_dict(), "retryable": True})
+        return CampaignStatus(False, str(error), error)
     except Exception as fault:  # its text may quote what a driver was given
         withheld = unexpected(fault)
         return CampaignStatus(False, str(withheld), withheld)
@@ -55,6 +57,23 @@ def look(manifest: Mapping[str, Any], *, table: str | None, since: float, stall_
     if not found.complete and not found.lanes and quiet > stall_seconds:
         return CampaignStatus(False, message, XminError("campaign.stalled", f"{found.sentence()}; nothing has moved for {quiet:.0f} s."))
     return CampaignStatus(found.complete, message)
+
+
+class Patience:
+    """Ends a wait that has become pointless: by a refusal, or after nothing but failed looks for as long as a campaign may stall.
+
+    :param seconds: the stall limit.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._well = seconds, time.monotonic()
+
+    def ends(self, status: CampaignStatus) -> bool:
+        """Whether this look is the last one."""
+        if status.error is None:
+            self._well = time.monotonic()
+            return status.complete
+        return not status.error.retryable or time.monotonic() - self._well > self._seconds
 
 
 class CampaignTrigger(BaseTrigger):
@@ -81,7 +100,7 @@ class CampaignTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look, tell, sleep."""
-        looking = Looking(self._look)
+        looking, patience = Looking(self._look), Patience(self.stall_seconds)
         while True:
             try:
                 status = await looking.answer(ANSWER_SECONDS)
@@ -89,7 +108,7 @@ class CampaignTrigger(BaseTrigger):
                 self.log.warning("The state database has not answered yet.")
                 continue
             self.log.info("%s", status.message)
-            if status.complete or status.error is not None:
+            if patience.ends(status):
                 error = None if status.error is None else status.error.to_dict()
                 outcome = "complete" if status.complete else "refused"
                 yield TriggerEvent({"outcome": outcome, "message": status.message, "error": error})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from airflow_dpone_xmin.operators.campaign import (
     campaign_task_group,
 )
 from airflow_dpone_xmin.operators.errors import XminRetryableError
-from airflow_dpone_xmin.triggers.campaign import CampaignTrigger, look
+from airflow_dpone_xmin.triggers.campaign import CampaignStatus, CampaignTrigger, Patience, look
 from tests.world import WRITER, World
 
 from .conftest import COLUMNS, context
@@ -110,6 +111,21 @@ def test_a_coordinator_that_is_stopped_during_a_look_neither_publishes_nor_defer
     with pytest.raises(XminRetryableError, match=r"run\.cancelled"):
         coordinator.execute(context("r1"))
     assert loading.target_rows(COLUMNS) == []
+
+
+def test_looks_that_fail_are_waited_out_for_as_long_as_a_stall(loading: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    task(BackfillOpenOperator, loading).execute(context("r1"))
+    arguments: dict[str, Any] = {"table": None, "since": time.time(), "stall_seconds": 900.0}
+    patience = Patience(0.2)
+    monkeypatch.setenv("AIRFLOW__DPONE_XMIN__REGISTRY", "/nowhere/registry.json")
+    failed = look(loading.manifest(), **arguments)
+    assert failed.error is not None and failed.error.code == "registry.unreadable" and not patience.ends(failed)
+    monkeypatch.undo()
+    assert not patience.ends(CampaignStatus(False, "well again"))
+    time.sleep(0.3)
+    assert patience.ends(failed), "nothing but failures since"
+    refused = CampaignStatus(False, "", XminError("campaign.not_open", "."))
+    assert Patience(900).ends(refused) and Patience(900).ends(CampaignStatus(True, ""))
 
 
 def test_a_lane_without_an_open_campaign_fails_at_once(loading: World) -> None:

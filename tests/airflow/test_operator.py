@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
@@ -25,9 +26,11 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.hooks.mssql import MssqlDatabaseAuthorityHook
 from airflow_dpone_xmin.hooks.postgres import PostgresSourceAuthorityHook
 from airflow_dpone_xmin.operators.errors import XminFailError, XminRetryableError, require_fenced_retries, to_airflow, unexpected
+from airflow_dpone_xmin.operators.inline import DEFAULTS
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 from airflow_dpone_xmin.operators.worker import CancellableWork
 from airflow_dpone_xmin.runtime.repair import parse_authority
+from airflow_dpone_xmin.sensors.repair_authority import RepairAuthoritySensor
 from airflow_dpone_xmin.target.postgres import PostgresEngine
 from tests.airflow.conftest import COLUMNS, Operator, connection, context
 from tests.approvals import Owner
@@ -225,7 +228,7 @@ def test_the_text_of_an_unexpected_fault_is_withheld(operator: Operator, monkeyp
         raise ValueError("password=hunter2")
 
     monkeypatch.setattr("airflow_dpone_xmin.runtime.reconcile.reconcile", burst)
-    text = refused(operator(), XminFailError, "run.unexpected")
+    text = refused(operator(), XminRetryableError, "run.unexpected")
     assert "hunter2" not in text
     assert "ValueError at test_operator.py:" in text
 
@@ -290,9 +293,28 @@ def test_incomplete_inline_parameters_are_refused_while_the_dag_is_parsed(parame
         XminReconcileOperator(task_id="orders", **parameters)
 
 
-def test_manifest_and_inline_parameters_exclude_each_other() -> None:
-    with pytest.raises(XminError, match="exclude each other"):
-        XminReconcileOperator(task_id="orders", manifest="orders.yaml", source_table="orders")
+@pytest.mark.parametrize(
+    "given", [{"source_table": "orders"}, {"delete_mode": None}, {"max_delete_rows": 0}, {"max_delete_ratio": 0}, {"state_conn": "s"}]
+)
+def test_manifest_and_inline_parameters_exclude_each_other(given: dict[str, Any]) -> None:
+    """What would silently not hold, a guard above all, is refused by name."""
+    for kind, more in ((XminReconcileOperator, {}), (RepairAuthoritySensor, {"repair_authority_ref": "r"})):
+        with pytest.raises(XminError, match=f"exclude each other; given beside it: {next(iter(given))}"):
+            kind(task_id="orders", manifest="orders.yaml", **given, **more)
+
+
+def test_the_defaults_of_inline_parameters_are_those_of_the_signatures() -> None:
+    for kind in (XminReconcileOperator, RepairAuthoritySensor):
+        signature = inspect.signature(kind.__init__).parameters
+        assert {name: signature[name].default for name in DEFAULTS} == dict(DEFAULTS)
+
+
+def test_a_replay_is_no_answer_to_another_approval(deployment: World, operator: Operator) -> None:
+    """An ordinary run of the same id has committed: a later exceptional one is not done by it."""
+    operator().execute(context("run-1"))
+    with pytest.raises(XminFailError, match=r"repair_authority\.unused.*had committed without 'archive'"):
+        operator(repair_authority_ref="archive").execute(context("run-1"))
+    assert operator().execute(context("run-1"))["status"] == "replayed"
 
 
 # ---- cancellation ---------------------------------------------------------------------------------------------------------

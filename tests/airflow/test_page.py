@@ -16,6 +16,7 @@ from sqlalchemy import insert
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.operators.campaign import BackfillOpenOperator
 from airflow_dpone_xmin.plugins.app import create_app, require_access
 from airflow_dpone_xmin.plugins.xmin import XminPlugin
 from airflow_dpone_xmin.runtime.overview import CatalogView, Entry, Survey, read_catalogs, read_receipt, survey
@@ -107,6 +108,25 @@ def test_routes_receipts_and_stops_are_shown(as_role: Client, deployment: World,
     operator().execute(context("run-4"))  # without guards: the checkpoint moves, nothing waits any more
     seen = words(viewer.get(f"{PAGE}/").text)
     assert "0 stopped" in seen and "The checkpoint has moved since." in seen
+
+
+def test_a_campaign_that_waits_for_an_approval_is_shown(as_role: Client, deployment: World, operator: Operator) -> None:
+    """Its phases have no invocation; the refusal of the newest one counts."""
+    operator().execute(context("run-1"))
+    backfill = {
+        "inner_mode": "incremental_append",
+        "publication": {"mode": "shadow_swap"},
+        "chunk": {"column": "id", "kind": "ordered", "buckets": 4},
+    }
+    deployment.manifest_over = {
+        "source": {"options": {"xmin_execution": {"mode": "initial", "handoff_id": "orders_v1"}}},
+        "sink": {"strategy": {"mode": "backfill", "backfill": backfill}},
+    }
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match=r"target_ownership\.conflict"):
+            BackfillOpenOperator(task_id="open", manifest=deployment.manifest()).execute(context("load-1"))
+    seen = words(as_role("VIEWER").get(f"{PAGE}/").text)
+    assert "1 stopped" in seen and "target_ownership.conflict" in seen and "load-1" in seen
 
 
 def test_a_receipt_has_a_page_of_its_own(as_role: Client, deployment: World, operator: Operator) -> None:
