@@ -298,7 +298,7 @@ def _prepared(
     session, live = target.session, work.route.layout.target
     catalog, authority = target.verified.catalog, target.verified.authority
     require_unfenced(session, catalog, target.identity.binding.identity)
-    require_replaceable(session, Ledger(session, catalog, authority), work, target.identity.facts)
+    require_replaceable(session, Ledger(session, catalog, authority), work)
     if target.wanted.shadow is not None:
         refuse_obstacles(target.dialect, session, work.route)
         missing = target.dialect.missing_rights(session, live)

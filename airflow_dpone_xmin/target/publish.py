@@ -9,11 +9,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Column, MetaData, Table, and_, exists, insert, select
+from sqlalchemy import MetaData, Table
 from uuid6 import uuid7
 
 from airflow_dpone_xmin.contracts.campaign import SEED_REASON, Campaign, CampaignState, ChunkRange, LoadReceipt
@@ -21,24 +21,23 @@ from airflow_dpone_xmin.contracts.envelope import Payload
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import operation_key, rows_digest
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
-from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMode, Route
+from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import ActionCounts, Invocation, Receipt
-from airflow_dpone_xmin.policy.guards import judge_min_rows
+from airflow_dpone_xmin.policy.guards import judge_min_rows, observed_ratio
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer
 from airflow_dpone_xmin.policy.snapshot import SnapshotToken, spell, union
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import Catalog
 from airflow_dpone_xmin.target.catalog_reads import server_time
-from airflow_dpone_xmin.target.classify import PASS_HINT
 from airflow_dpone_xmin.target.engine import Engine
-from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.finalize import owner_position
 from airflow_dpone_xmin.target.gate import approvable, ownership_conflict, repair_binding
 from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.record import Record, write_record
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
+from airflow_dpone_xmin.target.replacement import Replaced, Replacement
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shadow import (
     ShadowDialect,
@@ -48,9 +47,8 @@ from airflow_dpone_xmin.target.shadow import (
     require_indexes,
     require_shadow,
 )
-from airflow_dpone_xmin.target.shape import has_rows, live_table
-from airflow_dpone_xmin.target.sql import TARGET, Count, Flag, Utc
-from airflow_dpone_xmin.target.tables import active
+from airflow_dpone_xmin.target.shape import has_rows, live_table, require_key
+from airflow_dpone_xmin.target.sql import TARGET
 from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
 from airflow_dpone_xmin.target.work import Position, lock_resource
 
@@ -108,7 +106,7 @@ def open_on_target(
         facts = live_table(engine, session, live)
         if campaign.shadow is None and has_rows(session, live):
             raise XminError("campaign.target_not_empty", f"{live.display} has rows.")
-        require_replaceable(session, Ledger(session, catalog, authority), work, facts)
+        require_replaceable(session, Ledger(session, catalog, authority), work)
         if campaign.shadow is not None:
             dialect.create(session, live, campaign.shadow, facts=facts, mode=work.route.delete_mode, mark=campaign.mark)
             build_first_indexes(dialect, session, campaign, live)
@@ -118,10 +116,8 @@ def open_on_target(
     return campaign
 
 
-def require_replaceable(
-    session: Session, ledger: Ledger, work: CampaignWork, facts: TableFacts, *, rows: int | None = None
-) -> RepairAuthority | None:
-    """A table that somebody owns, or that has tombstones, is replaced only with an approval, and none is replaced by nothing.
+def require_replaceable(session: Session, ledger: Ledger, work: CampaignWork, *, rows: int | None = None) -> RepairAuthority | None:
+    """A table that somebody owns, or that has rows, is replaced only with an approval, and none is replaced by nothing.
 
     :param rows: what the chunks delivered, once it is known.
     :returns: the admitted approval, which was needed.
@@ -142,17 +138,43 @@ def require_replaceable(
     if owner is not None:
         error = ownership_conflict(owner_position(ledger, owner), campaign.state_key, binding=binding)
         raise approvable(error, binding=error.details["binding"], route=route, invocation=invocation)
-    tombstones = _tombstones(session, _plain_table(route.layout.target.name, facts), route.delete_mode)
-    if tombstones and repair is None:
-        message = f"{route.layout.target.display} has {tombstones} tombstones, but no state key owns them."
+    # In place the rows are the campaign's own: it began with an empty table.
+    old_rows = campaign.shadow is not None and has_rows(session, route.layout.target)
+    if old_rows and repair is None:
+        message = f"{route.layout.target.display} has rows or tombstones, but no state key owns them."
         raise approvable(XminError("checkpoint.missing", message), binding=binding, route=route, invocation=invocation)
     if rows == 0 and repair is None:
         refused = XminError("guard.empty_snapshot", "No chunk delivered a row.")
         raise approvable(refused, binding=binding, route=route, invocation=invocation)
-    if repair is not None and not tombstones and rows != 0:
-        message = "The target has neither an owner nor tombstones."
+    if repair is not None and not old_rows and rows != 0:
+        message = "The target has neither an owner nor rows."
         raise XminError("repair_authority.unused", message, details={"authority_id": repair.authority_id})
     return repair
+
+
+def _require_admitted(work: CampaignWork, replaced: Replaced, repair: RepairAuthority | None, *, rows: int) -> None:
+    """Rows that the chunks did not deliver are deletions: guards and bounds hold for them.
+
+    :raises XminError: ``guard.deletes_exceeded``, ``guard.empty_snapshot``, ``repair_authority.bounds_exceeded``, each with the binding
+        of an approval that would admit it.
+    """
+    try:
+        stop = replaced.judge(work.route, repair, rows=rows)
+        if stop is None:
+            return
+        raise XminError(*stop, details={"missing": replaced.missing, "active": replaced.active})
+    except XminError as error:
+        binding = {
+            **repair_binding(work.route.environment, work.campaign.state_key, work.scope_hash, None),
+            "observed_missing": replaced.missing,
+            "observed_active": replaced.active,
+            "observed_ratio": observed_ratio(replaced.missing, replaced.active),
+            "delete_bounds": True,
+        }
+        if repair is not None and repair.transfer is not None:
+            binding["transfer"] = repair.transfer.model_dump()
+        invocation = Invocation(process=work.route.process, run_id=work.run_id)
+        raise approvable(error, binding=binding, route=work.route, invocation=invocation) from None
 
 
 def _admitted(session: Session, ledger: Ledger, work: CampaignWork) -> RepairAuthority | None:
@@ -212,9 +234,19 @@ class _Publication:
         facts = live_table(self._engine, self._session, self._live)
         receipts = self._complete()
         rows = sum(receipt.rows for receipt in receipts)
-        repair = require_replaceable(self._session, self._ledger, work, facts, rows=rows)
-        total = self._fill(facts, rows)
-        judge_min_rows(active_after=rows, gates=work.route.min_rows)
+        require_key(facts, work.route.key)
+        repair = require_replaceable(self._session, self._ledger, work, rows=rows)
+        filled = filled_table(campaign, self._live).name
+        replacement = Replacement(self._session, work.route, facts, live=self._live.name, filled=filled)
+        self._count(replacement, rows)
+        replaced, load_id, now = Replaced(), UUID(int=uuid7().int), server_time(self._session)
+        if campaign.shadow is not None:
+            replaced = replacement.count_live()
+            _require_admitted(work, replaced, repair, rows=rows)
+            replacement.carry(replaced, load_id=load_id, now=now)
+            self._exchange()
+        counts = replaced.counts(rows=rows, mode=work.route.delete_mode)
+        judge_min_rows(active_after=counts.active_after, gates=work.route.min_rows)
         if repair is not None and repair.transfer is not None:
             owner = bytes.fromhex(repair.transfer.state_key)
             old = self._ledger.read_checkpoint(owner)
@@ -222,7 +254,7 @@ class _Publication:
             self._ledger.supersede(owner, by=campaign.state_key, previous=old)
         self._campaigns.close(campaign, CampaignState.PUBLISHED)
         self._campaigns.lower_fence(campaign)
-        return self._seed(receipts, rows=rows, total=total, repair=repair)
+        return self._seed(receipts, counts=counts, load_id=load_id, now=now, repair=repair)
 
     def _complete(self) -> list[LoadReceipt]:
         receipts = self._campaigns.chunk_receipts(self._campaign)
@@ -231,71 +263,47 @@ class _Publication:
             raise XminError("campaign.incomplete", f"{missing} of {self._campaign.chunk_count} chunks have no receipt.")
         return [receipt for _, receipt in receipts]
 
-    def _fill(self, facts: TableFacts, rows: int) -> int:
-        """Count, carry tombstones over, exchange; returns all rows of the published table."""
-        filled = _plain_table(filled_table(self._campaign, self._live).name, facts)
-        seen = int(self._session.scalar("publish.count", select(Count()).select_from(filled).with_hint(filled, PASS_HINT, "mssql")))
+    def _count(self, filling: Replacement, rows: int) -> None:
+        seen = filling.count_filled()
         if seen != rows:
             raise XminError(
                 "campaign.count_mismatch",
                 f"The table holds {seen} rows; the receipts prove {rows}.",
                 details={"rows": seen, "proven": rows},
             )
-        if self._campaign.shadow is None:
-            return rows
+
+    def _exchange(self) -> None:
+        """Seal the live table, prove again what no lock kept until now, and exchange the two."""
         live, shadow = self._live, self._campaign.shadow
-        carried = self._carry(_plain_table(live.name, facts), filled, facts)
+        assert shadow is not None
         self._dialect.seal(self._session, live)
         require_shadow(self._engine, self._dialect, self._session, self._campaign, live)
         refuse_obstacles(self._dialect, self._session, self._work.route)
         names = require_indexes(self._dialect, self._session, self._campaign, live)
         self._dialect.replay(self._session, live, shadow)
         self._dialect.exchange(self._session, live, shadow=shadow, backup=backup_name(self._campaign, live.name), indexes=names)
-        return rows + carried
 
-    def _carry(self, live: Table, shadow: Table, facts: TableFacts) -> int:
-        """Tombstones whose key did not come back."""
-        mode = self._work.route.delete_mode
-        if not mode.soft:
-            return 0
-        names = [column.name for column in facts.columns if not column.computed]
-        same = and_(*[shadow.c[name] == live.c[name] for name in self._work.route.key])
-        kept = select(*[live.c[name] for name in names]).where(~active(live, mode), ~exists(select(1).select_from(shadow).where(same)))
-        kept = kept.with_hint(live, PASS_HINT, "mssql")
-        return self._session.execute("publish.tombstones", insert(shadow).from_select(names, kept, include_defaults=False))
-
-    def _seed(self, receipts: Sequence[LoadReceipt], *, rows: int, total: int, repair: RepairAuthority | None) -> Receipt:
+    def _seed(
+        self, receipts: Sequence[LoadReceipt], *, counts: ActionCounts, load_id: UUID, now: datetime, repair: RepairAuthority | None
+    ) -> Receipt:
         work, campaign = self._work, self._campaign
-        digest, now = rows_digest([receipt.artifact_sha256 for receipt in receipts]), server_time(self._session)
+        digest = rows_digest([receipt.artifact_sha256 for receipt in receipts])
         tokens = [SnapshotToken.parse(token) for token in (campaign.anchor.snapshot, *(receipt.snapshot for receipt in receipts))]
         snapshot = spell(reduce(union, tokens))
         self._campaigns.write_load_receipt(
             campaign,
-            LoadReceipt(uuid.uuid4(), total, digest, snapshot),
+            LoadReceipt(uuid.uuid4(), counts.total_after, digest, snapshot),
             operation_key=operation_key(campaign=campaign.campaign_key, operation="publication"),
             kind="publication",
             epoch=0,
             invocation_digest=work.invocation_digest,
-        )
-        counts = ActionCounts(
-            payload=rows,
-            keys=rows,
-            inserted=rows,
-            updated=0,
-            reactivated=0,
-            unchanged=0,
-            soft_deleted=0,
-            hard_deleted=0,
-            active_before=0,
-            active_after=rows,
-            total_after=total,
         )
         record = Record(
             kind="seed",
             route=work.route,
             invocation=work.invocation,
             invocation_digest=work.invocation_digest,
-            load_id=UUID(int=uuid7().int),
+            load_id=load_id,
             target_identity=work.binding.identity,
             state_key=campaign.state_key,
             scope_hash=work.scope_hash,
@@ -341,17 +349,3 @@ def refuse_obstacles(dialect: ShadowDialect, session: Session, route: Route) -> 
             f"{route.layout.target.display} has {found[0]}" + (f" and {len(found) - 1} more." if len(found) > 1 else "."),
             details={"obstacles": found},
         )
-
-
-def _tombstones(session: Session, table: Table, mode: DeleteMode) -> int:
-    if not mode.soft:
-        return 0
-    query = select(Count()).select_from(table).where(~active(table, mode)).with_hint(table, PASS_HINT, "mssql")
-    return int(session.scalar("campaign.tombstones", query))
-
-
-def _plain_table(name: str, facts: TableFacts) -> Table:
-    """The live columns without their types: the source is not asked at a publication."""
-    typed: dict[str, Any] = {IS_DELETED: Flag, DELETED_AT: Utc}
-    columns: list[Any] = [Column(column.name, *([typed[column.name]] if column.name in typed else [])) for column in facts.columns]
-    return Table(name, MetaData(), *columns, schema=TARGET)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sqlalchemy import MetaData, Table, literal_column, select
@@ -100,9 +100,20 @@ def shape_differences(engine: Engine, facts: TableFacts, route: Route, projectio
     yield from _foreign_parts(facts, {column.name for column in wanted.columns}, mode, keep_dropped=route.keep_dropped_columns)
 
 
+def has_key(facts: TableFacts, key: Sequence[str]) -> bool:
+    """Whether a unique index covers exactly the key."""
+    return any(index.unique and index.filter is None and set(index.columns) == set(key) for index in facts.indexes)
+
+
+def require_key(facts: TableFacts, key: Sequence[str]) -> None:
+    """:raises XminError: ``DPONE_TARGET_UNSUPPORTED`` when nothing would keep the key unique."""
+    if not has_key(facts, key):
+        raise XminError("DPONE_TARGET_UNSUPPORTED", f"No unique index of the live table covers exactly the key ({', '.join(key)}).")
+
+
 def _key_differences(engine: Engine, facts: TableFacts, projection: Projection) -> Iterator[str]:
     key = projection.key
-    if not any(index.unique and index.filter is None and set(index.columns) == set(key) for index in facts.indexes):
+    if not has_key(facts, key):
         yield f"no unique index covers exactly the key ({', '.join(key)})"
     collation = engine.key_collation
     for plan in projection.key_columns:

@@ -19,15 +19,14 @@ SOFT = ("timestamp_only", "timestamp_and_flag", "flag_only")
 def owned(worlds: Setup) -> Callable[..., World]:
     """A route of its own history: nine hundred rows, a hundred tombstones; then its manifest becomes a campaign's."""
 
-    def make(
-        mode: str = "timestamp_only", *, again: str = "INSERT INTO orders SELECT g, 0, 'again' FROM generate_series(1, 40) g"
-    ) -> World:
+    def make(mode: str = "timestamp_only", **guards: Any) -> World:
         world = worlds(*TABLE, reconciliation=MODES[mode], process="first", manifest_over={})
         world.run()
         world.source.run("DELETE FROM orders WHERE id <= 100")
         world.run()
         world.source.run("INSERT INTO orders SELECT g, 0, 'again' FROM generate_series(1, 40) g")
         world.process, world.manifest_over = "orders_process", initial(INTEGER)
+        world.reconciliation = {"enabled": False} if mode == "never" else {**MODES[mode], "guards": guards}
         world.target.run(*exchange_rights(world))
         return world
 
@@ -74,6 +73,89 @@ def test_a_transfer_carries_the_tombstones_over(owned: Callable[..., World], tmp
     run = world.run()
     assert (run.receipt.payload_reason, run.receipt.counts.reactivated, run.receipt.counts.soft_deleted) == ("delta", 1, 1)
     assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_rows_that_no_chunk_delivered_are_deletions(owned: Callable[..., World], tmp_path: Path, mode: str) -> None:
+    """Guards and bounds hold for them, and they become what the route makes of a deleted row; a route that never deletes keeps them."""
+    world, owner = owned(mode, max_delete_ratio=0.05), Owner(tmp_path)
+    refusal(opened, world, "stopped")
+    approval = owner.admit(world, "stopped")
+    world.source.run("DELETE FROM orders WHERE id > 900")
+    opened(world, repair=approval)
+    lane(world)
+    before = world.target_rows(COLUMNS)
+    if mode != "never":
+        assert refusal(published, world, "judged", repair=approval).code == "guard.deletes_exceeded"
+        assert (world.target_rows(COLUMNS), consumptions(world)) == (before, [])
+        proposed = owner.propose(world, "judged", "enough")
+        assert (proposed.allow.max_delete_rows, proposed.allow.full_baseline) == (100, True)
+        approval = owner.approve(world, proposed)
+    counts = published(world, repair=approval).receipt.counts
+    gone = 0 if mode == "never" else 100
+    assert (counts.active_before - counts.deleted + counts.inserted + counts.reactivated, counts.deleted) == (counts.active_after, gone)
+    assert len(world.target_rows(COLUMNS)) == counts.active_after
+    assert len(consumptions(world)) == 1
+    if mode == "never":
+        assert set(world.source_rows(COLUMNS)) < set(world.target_rows(COLUMNS))
+        return
+    assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
+    if mode != "hard_delete":
+        assert [row[0] for row in tombstones(world)] == [*range(41, 101), *range(901, 1001)]
+    incremental(world)
+    assert world.run().receipt.counts.deleted == 0
+    assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
+
+
+def test_bounds_of_an_approval_hold_for_a_publication(owned: Callable[..., World], tmp_path: Path) -> None:
+    """Also where no guard would have stopped it."""
+    world, owner = owned(), Owner(tmp_path)
+    refusal(opened, world, "stopped")
+    approval = owner.admit(world, "stopped", max_delete_rows=5)
+    world.source.run("DELETE FROM orders WHERE id > 994")
+    opened(world, repair=approval)
+    lane(world)
+    assert refusal(published, world, repair=approval).code == "repair_authority.bounds_exceeded"
+    assert consumptions(world) == []
+
+
+def test_an_owned_table_is_not_replaced_by_nothing(owned: Callable[..., World], tmp_path: Path) -> None:
+    """A transfer says whose table it becomes, not that its rows may go."""
+    world, owner = owned(), Owner(tmp_path)
+    refusal(opened, world, "stopped")
+    approval = owner.admit(world, "stopped")
+    world.source.run("DELETE FROM orders")
+    opened(world, repair=approval)
+    lane(world)
+    assert refusal(published, world, "judged", repair=approval).code == "guard.empty_snapshot"
+    assert len(world.target_rows(COLUMNS)) == 900
+    receipt = published(world, repair=owner.admit(world, "judged", "all")).receipt
+    assert (receipt.counts.soft_deleted, receipt.counts.active_after, len(tombstones(world))) == (900, 0, 1000)
+
+
+def test_rows_of_nobody_are_replaced_only_under_an_approval(worlds: Setup, tmp_path: Path) -> None:
+    world = worlds(*TABLE, manifest_over=initial(INTEGER), reconciliation=MODES["timestamp_only"])
+    values = "__dpone__load_id, __dpone__loaded_at, __dpone__updated_at"
+    new, now = ("gen_random_uuid()", "now()") if world.target.kind == "embedded" else ("NEWID()", "SYSUTCDATETIME()")
+    world.target.run(f"INSERT INTO {world.target_name} (id, qty, note, {values}) SELECT 5000, 0, 'old', {new}, {now}, {now}")
+    assert refusal(opened, world, "stopped").code == "checkpoint.missing"
+    approval = Owner(tmp_path).admit(world, "stopped")
+    opened(world, repair=approval)
+    lane(world)
+    assert refusal(published, world).code == "checkpoint.missing"
+    counts = published(world, repair=approval).receipt.counts
+    assert (counts.active_before, counts.inserted, counts.soft_deleted, counts.total_after) == (1, 1000, 1, 1001)
+    assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
+
+
+def test_a_table_whose_key_nothing_keeps_unique_is_not_published(worlds: Setup) -> None:
+    """The index went after the opening: the shadow copies what the live table has, and would have none either."""
+    world = worlds(*TABLE, manifest_over=initial(INTEGER), reconciliation=MODES["timestamp_only"])
+    opened(world)
+    lane(world)
+    world.target.run(f"ALTER TABLE {world.target_name} DROP CONSTRAINT pk_orders")
+    assert refusal(published, world).code == "DPONE_TARGET_UNSUPPORTED"
+    assert world.target_rows(COLUMNS) == []
 
 
 def test_an_owner_that_moved_on_invalidates_the_approval(owned: Callable[..., World], tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_two_campaigns_for_one_target(campaign: Callable[..., World]) -> None:
     first = Step.of(world, "open")
     world.manifest_over = {**initial(INTEGER, handoff="orders_v2")}
     second = Step.of(world, "open")
-    answers = race((first, "campaign.tombstones"), (second, "campaign.tombstones"))
+    answers = race((first, "target.has_rows"), (second, "target.has_rows"))
     assert sorted(answer[0] for answer in answers) == ["done", "refused"]
     (refused,) = [answer for answer in answers if answer[0] == "refused"]
     assert refused[1] in ("campaign.target_fenced", "mssql_transaction.conflict")
@@ -278,7 +278,7 @@ def test_an_incremental_run_races_with_the_opening(campaign: Callable[..., World
     step = Step.of(world, "open")
     world.manifest_over, world.process = {}, "somebody"
     gate, one, two = CONTEXT.Barrier(2), CONTEXT.Queue(), CONTEXT.Queue()
-    children = [start(run_at_gate, Job.of(world, "other"), gate, "lock.table", one), start(gated, step, "campaign.tombstones", gate, two)]
+    children = [start(run_at_gate, Job.of(world, "other"), gate, "lock.table", one), start(gated, step, "target.has_rows", gate, two)]
     run, campaigns = one.get(timeout=120), two.get(timeout=120)
     for child in children:
         child.join(30)
