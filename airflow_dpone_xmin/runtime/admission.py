@@ -238,7 +238,8 @@ def source_prior(
     if repair is not None:
         binding = RepairBinding(route.environment, identity.state_key, identity.scope_hash, position.checkpoint)
         approval = admitted_authority(ledger, repair, binding, now=server_time(session))
-    if route.handoff_id is not None and position.checkpoint is None:  # before the owner is asked: a transfer could not mend it
+    # Before the owner is asked: a transfer could not mend it. A seed that was superseded is no missing one; the owner took over.
+    if route.handoff_id is not None and position.checkpoint is None and not ledger.highest_revision(identity.state_key):
         require_unfenced(session, ledger.catalog, identity.binding.identity)
         raise XminError(
             "checkpoint.seed_missing",

@@ -216,6 +216,9 @@ def abandon_campaign(route: Route, run_id: str, *, endpoints: EndpointResolver, 
         # A plan that no longer fits is a reason to abandon, not to refuse it.
         found = target.ledger.find(target.wanted.campaign_key)
         work = _work(target, route, found or target.require_open(), run_id, repair=None)
+        if work.campaign.state is not CampaignState.OPEN:
+            message = f"The campaign of handoff {work.campaign.handoff_id} is {work.campaign.state.value} already."
+            raise XminError("campaign.not_open", message, hint="There is nothing to abandon.")
         abandon(target.engine, target.dialect, target.session, target.verified.catalog, work, authority=target.verified.authority)
         _sweep(target, route)
         return replace(work.campaign, state=CampaignState.ABANDONED)

@@ -170,6 +170,16 @@ def test_abandoned_campaigns_leave_nothing_behind(campaign: Callable[..., World]
     assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
 
 
+def test_only_an_open_campaign_is_abandoned(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    lane(world)
+    published(world)
+    refused = refusal(abandon_campaign, world.route(), "r1", endpoints=world.endpoints)
+    assert (refused.code, "is published already" in refused.message) == ("campaign.not_open", True)
+    assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
+
+
 def test_publication_waits_for_every_chunk(campaign: Callable[..., World]) -> None:
     world = campaign()
     opened(world)

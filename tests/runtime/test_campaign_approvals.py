@@ -208,3 +208,25 @@ def test_a_source_that_reads_as_empty_replaces_nothing_unapproved(worlds: Setup,
     assert refusal(published, world, "stopped").code == "guard.empty_snapshot"
     receipt = published(world, repair=Owner(tmp_path).admit(world, "stopped")).receipt
     assert (receipt.counts.active_after, consumptions(world)) == (0, [("fix", str(receipt.receipt_id))])
+
+
+def test_a_handoff_whose_table_went_to_another_is_told_of_the_owner(worlds: Setup, tmp_path: Path) -> None:
+    """Its seed is there; a second campaign superseded it."""
+    world = worlds(*TABLE, manifest_over=initial(INTEGER), reconciliation=MODES["timestamp_only"])
+    world.target.run(*exchange_rights(world))
+    first = world.process
+    opened(world)
+    lane(world)
+    published(world)
+    incremental(world)
+    world.run()
+    world.process, world.manifest_over = first, initial(INTEGER, handoff="orders_v2")
+    assert refusal(opened, world, "stopped").code == "target_ownership.conflict"
+    approval = Owner(tmp_path).admit(world, "stopped")
+    opened(world, repair=approval)
+    lane(world)
+    assert published(world, repair=approval).receipt.counts.updated == 1000
+    incremental(world)
+    assert refusal(world.run).code == "target_ownership.conflict"
+    incremental(world, handoff="orders_v2")
+    assert world.run().receipt.payload_reason == "delta"
