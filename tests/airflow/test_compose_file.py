@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.configuration import conf
+from airflow.configuration import conf, retrieve_configuration_description
 from ruamel.yaml import YAML
 
 from airflow_dpone_xmin.provider_info import get_provider_info
@@ -69,6 +69,21 @@ def test_every_airflow_variable_is_an_option(document: Any) -> None:
                 _, section, option = variable.lower().split("__")
                 options = ours if section == "dpone_xmin" else OTHERS.get(section) or set(known[section]["options"])
                 assert option in options, variable
+
+
+def test_every_secret_that_an_installation_makes_up_is_the_same_in_every_container(document: Any) -> None:
+    """Airflow writes them to its airflow.cfg at the first start, and no container sees another's."""
+    made_up = {
+        f"AIRFLOW__{section}__{option}".upper()
+        for section, described in retrieve_configuration_description(include_providers=False).items()
+        for option, facts in described["options"].items()
+        if facts.get("sensitive") and re.fullmatch(r"\{[A-Z_]+\}", str(facts["default"]))
+    }
+    assert {"AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET", "AIRFLOW__CORE__FERNET_KEY"} <= made_up
+    containers = [service["environment"] for service in document["services"].values() if "airflow-dpone-xmin" in service["image"]]
+    for name in made_up:
+        assert len({environment[name] for environment in containers}) == 1, name
+        assert containers[0][name] or name.endswith("FERNET_KEY")  # an empty one means: do not encrypt
 
 
 def test_the_setup_reads_what_it_is_given(document: Any) -> None:
