@@ -465,6 +465,7 @@ _LINEAGE = """
 ## OpenLineage
 
 With the OpenLineage provider installed, a run reports one input and one output dataset with row counts. Rows written are those that moved.
+A replay moves none and reports the datasets alone.
 
 ## Page
 

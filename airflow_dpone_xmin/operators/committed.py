@@ -29,14 +29,15 @@ class CommittedTask:
         return None if self._done is None else (self._done[0].state_entry, str(self._done[2].receipt.receipt_id))
 
     def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage | None:
-        """Input, output and row counts, once the task has its receipt; None where the OpenLineage provider is not installed."""
+        """Input, output and the rows this attempt moved, once it has its receipt; None where the OpenLineage provider is not installed."""
         from airflow_dpone_xmin.operators.lineage import operator_lineage
 
         if self._done is None:
             return None
         route, found, outcome = self._done
+        receipt = outcome.receipt
         source, target = found(route.source.entry, conn_id=route.source_conn_id), found(route.sink_entry, conn_id=route.sink_conn_id)
-        return operator_lineage(route, outcome.receipt.counts, source=source, target=target)
+        return operator_lineage(route, None if receipt.replayed else receipt.counts, source=source, target=target)
 
     def _committed(self, context: Context, route: Route, endpoints: FixedEndpoints, outcome: Outcome) -> dict[str, Any]:
         """Remember the outcome and tell Airflow of it; returns the XCom value."""

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 _PORTS = {"postgres": 5432, "mssql": 1433}
 
 
-def operator_lineage(route: Route, counts: ActionCounts, *, source: Endpoint, target: Endpoint) -> OperatorLineage | None:
+def operator_lineage(route: Route, counts: ActionCounts | None, *, source: Endpoint, target: Endpoint) -> OperatorLineage | None:
     """Datasets named as OpenLineage's naming rules have it (``postgres://host:port``, ``mssql://host:port``, ``database.schema.table``).
 
-    :param counts: of the receipt. Rows written are those that moved: unchanged ones were read and left alone.
+    :param counts: of the receipt. Rows written are those that moved: unchanged ones were read and left alone. None for a replay, whose rows
+        were told by the attempt that moved them.
     :returns: None where the OpenLineage provider is not installed.
     """
     try:
@@ -26,23 +27,22 @@ def operator_lineage(route: Route, counts: ActionCounts, *, source: Endpoint, ta
         from openlineage.client.facet_v2 import input_statistics_input_dataset, output_statistics_output_dataset
     except ImportError:
         return None
-    read = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=counts.payload)
-    moved = counts.inserted + counts.updated + counts.reactivated + counts.deleted
-    written = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=moved)
+    read: dict[str, Any] = {}
+    written: dict[str, Any] = {}
+    if counts is not None:
+        moved = counts.inserted + counts.updated + counts.reactivated + counts.deleted
+        read["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=counts.payload)
+        written["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=moved)
     origin, engine = route.source, "mssql" if route.layout.engine == "mssql" else "postgres"
     lineage: Any = OperatorLineage(
         inputs=[
             InputDataset(
                 namespace=_namespace("postgres", source),
                 name=f"{origin.database}.{origin.schema}.{origin.relation}",
-                inputFacets={"inputStatistics": read},
+                inputFacets=read,
             )
         ],
-        outputs=[
-            OutputDataset(
-                namespace=_namespace(engine, target), name=route.layout.target.display, outputFacets={"outputStatistics": written}
-            )
-        ],
+        outputs=[OutputDataset(namespace=_namespace(engine, target), name=route.layout.target.display, outputFacets=written)],
     )
     return lineage
 

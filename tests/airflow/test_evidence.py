@@ -126,6 +126,14 @@ def test_lineage_names_both_tables_and_counts_rows_read_and_moved(deployment: Wo
     assert read.inputFacets["inputStatistics"].rowCount == counts["payload"]
     assert written.outputFacets["outputStatistics"].rowCount == 3
 
+    again = operator()
+    assert again.execute(context("run-2", try_number=2))["status"] == "replayed"
+    replay = again.get_openlineage_facets_on_complete(None)
+    assert [(one.namespace, one.name) for one in (*replay.inputs, *replay.outputs)] == [
+        (one.namespace, one.name) for one in (read, written)
+    ]
+    assert (replay.inputs[0].inputFacets, replay.outputs[0].outputFacets) == ({}, {}), "its rows are told once, by who moved them"
+
     host = Endpoint("dwh", "sql.example", 1444, None, "login", "s3cret")
     lineage = operator_lineage(deployment.route(), task._done[2].receipt.counts, source=host, target=host)
     assert lineage is not None and lineage.inputs[0].namespace == "postgres://sql.example:1444"
