@@ -221,23 +221,31 @@ def campaign_task_group(
     lanes: int = 4,
     table: str | None = None,
     repair_authority_ref: str | None = None,
-    retries: int = 3,
-    retry_delay: timedelta = timedelta(minutes=5),
+    retries: int | None = None,
+    retry_delay: timedelta | None = None,
+    lane_kwargs: Mapping[str, Any] | None = None,
     **coordinator: Any,
 ) -> TaskGroup:
     """``open >> [mapped lanes ‖ coordinator]``: an initial load whose lanes run where the deployment's executor runs tasks.
 
     :param lanes: number of mapped lane tasks, 1 to 64.
-    :param retries: of every task, 0 to 3.
-    :param retry_delay: between two tries; the coordinator's stall limit exceeds it plus the lease.
-    :param coordinator: further parameters of :class:`BackfillCampaignOperator`.
+    :param retries: of every task, 0 to 3; None is what ``default_args`` say, else 3.
+    :param retry_delay: between two tries of every task; None is what ``default_args`` say, else 5 minutes.
+    :param lane_kwargs: of ``BaseOperator`` for the lanes alone: ``pool``, ``queue``, ``executor``, ``executor_config``, …
+    :param coordinator: further parameters of :class:`BackfillCampaignOperator`, for the coordinator alone.
     """
-    shared: dict[str, Any] = {"manifest": manifest, "table": table, "retries": retries, "retry_delay": retry_delay}
     if not 1 <= lanes <= 64:
         raise XminError("DPONE_OPTION_UNSUPPORTED", f"`lanes` must lie between 1 and 64, not {lanes}.")
     with TaskGroup(group_id) as group:
+        said = {**group.dag.default_args, **group.default_args}
+        shared: dict[str, Any] = {
+            "manifest": manifest,
+            "table": table,
+            "retries": said.get("retries", 3) if retries is None else retries,
+            "retry_delay": said.get("retry_delay", timedelta(minutes=5)) if retry_delay is None else retry_delay,
+        }
         opened = BackfillOpenOperator(task_id="open", repair_authority_ref=repair_authority_ref, **shared)
-        filled = BackfillLaneOperator.partial(task_id="lane", **shared).expand(lane=list(range(lanes)))
+        filled = BackfillLaneOperator.partial(task_id="lane", **shared, **(lane_kwargs or {})).expand(lane=list(range(lanes)))
         published = BackfillCampaignOperator(task_id="publish", repair_authority_ref=repair_authority_ref, **shared, **coordinator)
         opened >> [filled, published]
     return group

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -160,3 +160,39 @@ def test_the_task_group_maps_its_lanes_beside_the_coordinator(loading: World) ->
     assert opened.downstream_task_ids == {lane.task_id, published.task_id}
     assert not lane.downstream_task_ids and lane.is_mapped
     assert published.stall_seconds > published.retry_delay.total_seconds() + 90
+
+
+def tasks_of(dag: DAG, group: str = "campaign") -> list[Any]:
+    """Open, lane and coordinator."""
+    return [dag.get_task(f"{group}.{name}") for name in ("open", "lane", "publish")]
+
+
+def test_what_the_dag_says_of_tries_and_places_goes_to_every_task_of_the_group(loading: World) -> None:
+    defaults = {"retries": 1, "retry_delay": timedelta(minutes=2), "pool": "loads", "queue": "heavy", "priority_weight": 7}
+    with DAG("d", schedule=None, default_args=defaults) as dag:
+        campaign_task_group(manifest=loading.manifest())
+        with TaskGroup("nearer", default_args={"retries": 2}):
+            campaign_task_group(manifest=loading.manifest())
+        campaign_task_group("told", manifest=loading.manifest(), retries=0, retry_delay=timedelta(seconds=9))
+    for one in tasks_of(dag):
+        assert {name: getattr(one, name) for name in defaults} == defaults
+    assert {(one.retries, one.retry_delay) for one in tasks_of(dag, "nearer.campaign")} == {(2, timedelta(minutes=2))}
+    assert {(one.retries, one.retry_delay) for one in tasks_of(dag, "told")} == {(0, timedelta(seconds=9))}
+
+
+def test_a_dag_that_says_nothing_of_tries_gets_three_after_five_minutes(loading: World) -> None:
+    with DAG("d", schedule=None) as dag:
+        campaign_task_group(manifest=loading.manifest())
+    assert {(one.retries, one.retry_delay) for one in tasks_of(dag)} == {(3, timedelta(minutes=5))}
+
+
+def test_lanes_and_coordinator_are_placed_each_by_itself(loading: World) -> None:
+    place = {"pool": "lanes", "queue": "heavy", "executor": "CeleryExecutor", "executor_config": {"cores": 2}, "priority_weight": 9}
+    with DAG("d", schedule=None) as dag:
+        campaign_task_group(manifest=loading.manifest(), lane_kwargs=place, pool="coordinators", poke_interval=3)
+        with pytest.raises(TypeError, match="retries"):  # of every task
+            campaign_task_group("other", manifest=loading.manifest(), lane_kwargs={"retries": 1})
+    opened, lane, published = tasks_of(dag)
+    assert {name: getattr(lane, name) for name in place} == place
+    assert [one.pool for one in (opened, published)] == ["default_pool", "coordinators"]
+    assert (opened.queue, published.queue, published.poke_interval) == ("default", "default", 3)
