@@ -6,6 +6,7 @@ Imported by every DAG file: Airflow's SDK and contracts at module level, everyth
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -13,17 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, TaskGroup
+from airflow.sdk.configuration import conf
 
 from airflow_dpone_xmin.contracts.campaign import LEASE_TTL
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.operators.committed import CommittedTask
-from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow
+from airflow_dpone_xmin.operators.errors import MAX_RETRIES, require_fenced_retries, to_airflow
 from airflow_dpone_xmin.operators.selection import SelectedRoute, authority_ref, manifest_source, portable_manifest, select
 from airflow_dpone_xmin.operators.task import XminTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import MappedOperator
 
     from airflow_dpone_xmin.runtime.evidence import Outcome
 
@@ -118,8 +121,9 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
     :param manifest: as of :class:`BackfillOpenOperator`, like *table* and *repair_authority_ref*.
     :param inline_lanes: number of lanes of its own; None waits for mapped ones.
     :param poke_interval: seconds between two looks of the trigger.
-    :param stall_seconds: without a living lane and without progress for so long, the task fails as stalled. It must exceed the lanes'
-        retry delay plus the lease of 90 seconds; None is twice that, at least 900.
+    :param stall_seconds: without a living lane and without progress for so long, the task fails as stalled. It must exceed the longest
+        pause between two tries of a lane, with its exponential backoff, plus the lease of 90 seconds; None is twice that, at least 900.
+        The lanes' pauses are this task's own, in a task group the lanes'. A ``retry_policy`` that waits longer needs a limit that does.
     :param deferrable: wait in the triggerer; otherwise in this worker.
     :returns: the evidence summary of the seed, as XCom.
     :raises AirflowFailException: ``campaign.stalled`` and every refusal.
@@ -138,11 +142,7 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        between = (self.retry_delay + LEASE_TTL).total_seconds()  # a lane that failed is back after this at the latest
-        self.stall_seconds = max(900.0, 2 * between) if stall_seconds is None else stall_seconds
-        if self.stall_seconds <= between:
-            message = f"`stall_seconds` must exceed retry_delay plus the lease of 90 seconds, {between:.0f} seconds."
-            raise XminError("DPONE_OPTION_UNSUPPORTED", message)
+        self.stall_seconds = stall_limit(self, stall_seconds)
         self.inline_lanes, self.poke_interval = inline_lanes, poke_interval
         self.repair_authority_ref, self.deferrable = repair_authority_ref, deferrable
 
@@ -214,6 +214,34 @@ def _sleep(seconds: float, *, progress: object, cancel: Cancellation) -> None:
     cancel.wait(seconds)
 
 
+def stall_limit(lane: BaseOperator | MappedOperator, asked: float | None) -> float:
+    """Seconds without a living lane and without progress after which waiting is pointless.
+
+    :param lane: the task whose ``retry_delay``, ``retry_exponential_backoff`` and ``max_retry_delay`` the lanes have.
+    :param asked: the user's limit; None is twice what a lane that failed may be away, at least 900.
+    :raises XminError: ``DPONE_OPTION_UNSUPPORTED`` when a lane may be away for longer than asked.
+    """
+    away = longest_pause(lane) + LEASE_TTL.total_seconds()
+    limit = max(900.0, 2 * away) if asked is None else asked
+    if limit <= away:
+        message = f"`stall_seconds` must exceed the lanes' longest retry delay plus the lease of 90 seconds, {away:.0f} seconds."
+        raise XminError("DPONE_OPTION_UNSUPPORTED", message)
+    return limit
+
+
+def longest_pause(task: BaseOperator | MappedOperator) -> float:
+    """Seconds between two of a task's four tries, at most: Airflow draws a pause from one to two times its exponential backoff."""
+    delay, backoff = task.retry_delay.total_seconds(), task.retry_exponential_backoff
+    factor = 2.0 if backoff is True else float(backoff)
+    if factor <= 0 or factor == 1:
+        return delay
+    drawn = 2 * max(1, math.ceil(delay * max(1.0, factor ** (MAX_RETRIES - 1))))
+    limits = [float(conf.getint("core", "max_task_retry_delay", fallback=86_400))]
+    if task.max_retry_delay:
+        limits.append(task.max_retry_delay.total_seconds())
+    return min(drawn, *limits)
+
+
 def campaign_task_group(
     group_id: str = "campaign",
     *,
@@ -246,6 +274,8 @@ def campaign_task_group(
         }
         opened = BackfillOpenOperator(task_id="open", repair_authority_ref=repair_authority_ref, **shared)
         filled = BackfillLaneOperator.partial(task_id="lane", **shared, **(lane_kwargs or {})).expand(lane=list(range(lanes)))
+        stall_seconds = coordinator.pop("stall_seconds", said.get("stall_seconds"))
         published = BackfillCampaignOperator(task_id="publish", repair_authority_ref=repair_authority_ref, **shared, **coordinator)
+        published.stall_seconds = stall_limit(filled, stall_seconds)  # the lanes may back off where the coordinator does not
         opened >> [filled, published]
     return group

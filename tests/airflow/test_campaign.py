@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.models.taskinstance import TaskInstance
 from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
@@ -17,6 +20,7 @@ from airflow_dpone_xmin.operators.campaign import (
     BackfillLaneOperator,
     BackfillOpenOperator,
     campaign_task_group,
+    longest_pause,
 )
 from airflow_dpone_xmin.operators.errors import XminRetryableError
 from airflow_dpone_xmin.triggers.campaign import CampaignStatus, CampaignTrigger, Patience, look
@@ -145,6 +149,51 @@ def test_a_stall_limit_within_the_retry_delay_is_refused_too(loading: World) -> 
     with pytest.raises(XminError, match="390 seconds"):
         task(BackfillCampaignOperator, loading, stall_seconds=390, retry_delay=timedelta(minutes=5))
     assert task(BackfillCampaignOperator, loading, retry_delay=timedelta(hours=1)).stall_seconds > 3690
+
+
+@pytest.mark.parametrize(
+    "tries",
+    [
+        {"retry_delay": timedelta(minutes=5)},
+        {"retry_delay": timedelta(minutes=5), "max_retry_delay": timedelta(minutes=1)},  # which a constant pause ignores
+        {"retry_delay": timedelta(minutes=5), "retry_exponential_backoff": 1},
+        {"retry_delay": timedelta(minutes=5), "retry_exponential_backoff": 2},
+        {"retry_delay": timedelta(minutes=5), "retry_exponential_backoff": 0.5},
+        {"retry_delay": timedelta(minutes=5), "retry_exponential_backoff": 4, "max_retry_delay": timedelta(minutes=30)},
+        {"retry_delay": timedelta(hours=2), "retry_exponential_backoff": 10},  # a day, as Airflow's configuration has it
+        {"retry_delay": timedelta(0), "retry_exponential_backoff": 3},
+    ],
+)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_the_longest_pause_is_the_longest_that_airflow_makes_between_four_tries(tries: dict[str, Any], mapped: bool) -> None:
+    with DAG("d", schedule=None):
+        plain = BackfillLaneOperator(task_id="t", manifest={}, **tries)
+        lane = BackfillLaneOperator.partial(task_id="m", manifest={}, **tries).expand(lane=[0]) if mapped else plain
+    ended = datetime(2026, 1, 1, tzinfo=UTC)
+    pauses = []
+    for failed, run in itertools.product((1, 2, 3), range(2000)):  # the pause is drawn by run and try
+        instance = SimpleNamespace(
+            task=lane, try_number=failed, dag_id="d", task_id="t", logical_date=run, end_date=ended, retry_delay_override=None
+        )
+        pauses.append((TaskInstance.next_retry_datetime(instance) - ended).total_seconds())
+    assert 0.99 * longest_pause(lane) - 1 <= max(pauses) <= longest_pause(lane)
+
+
+def test_the_stall_limit_outlasts_lanes_that_back_off(loading: World) -> None:
+    backoff = {"retry_exponential_backoff": 3, "retry_delay": timedelta(minutes=5)}
+    assert task(BackfillCampaignOperator, loading, **backoff).stall_seconds == 2 * (2 * 9 * 300 + 90)
+    with pytest.raises(XminError, match="5490 seconds"):
+        task(BackfillCampaignOperator, loading, stall_seconds=5490, **backoff)
+    with DAG("d", schedule=None) as dag:
+        campaign_task_group(manifest=loading.manifest(), lane_kwargs={"retry_exponential_backoff": 3})
+        campaign_task_group("alone", manifest=loading.manifest(), retry_exponential_backoff=3, stall_seconds=800)
+        with TaskGroup("patient", default_args={"stall_seconds": 7000}):
+            campaign_task_group(manifest=loading.manifest())
+        with pytest.raises(XminError, match="5490 seconds"):
+            campaign_task_group("short", manifest=loading.manifest(), lane_kwargs={"retry_exponential_backoff": 3}, stall_seconds=800)
+    assert dag.get_task("campaign.publish").stall_seconds == 2 * 5490
+    assert dag.get_task("alone.publish").stall_seconds == 800  # its own tries do not matter
+    assert dag.get_task("patient.campaign.publish").stall_seconds == 7000
 
 
 @pytest.mark.parametrize("lanes", [0, 65])
