@@ -20,9 +20,9 @@ from airflow_dpone_xmin.contracts.campaign import LEASE_TTL
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.operators.committed import CommittedTask
-from airflow_dpone_xmin.operators.errors import MAX_RETRIES, require_fenced_retries, to_airflow
+from airflow_dpone_xmin.operators.errors import MAX_RETRIES, to_airflow
+from airflow_dpone_xmin.operators.fenced import FencedTask
 from airflow_dpone_xmin.operators.selection import SelectedRoute, authority_ref, manifest_source, portable_manifest, select
-from airflow_dpone_xmin.operators.task import XminTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class _CampaignTask(XminTask, BaseOperator):
+class _CampaignTask(FencedTask, BaseOperator):
     """What the three have in common: the manifest."""
 
     template_fields: Sequence[str] = ("manifest", "table")
@@ -41,7 +41,6 @@ class _CampaignTask(XminTask, BaseOperator):
 
     def __init__(self, *, manifest: str | Path | Mapping[str, Any], table: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        require_fenced_retries(self.retries)
         self.manifest = str(manifest) if isinstance(manifest, Path) else manifest
         self.table = table
 

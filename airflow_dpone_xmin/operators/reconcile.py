@@ -16,9 +16,9 @@ from airflow.sdk import BaseOperator
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.operators.committed import CommittedTask
 from airflow_dpone_xmin.operators.errors import require_fenced_retries
+from airflow_dpone_xmin.operators.fenced import FencedTask
 from airflow_dpone_xmin.operators.inline import InlineDeleteMode, authored_manifest
 from airflow_dpone_xmin.operators.selection import authority_ref, manifest_source, select
-from airflow_dpone_xmin.operators.task import XminTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class XminReconcileOperator(CommittedTask, XminTask, BaseOperator):
+class XminReconcileOperator(CommittedTask, FencedTask, BaseOperator):
     """Make a target table equal to one snapshot of a PostgreSQL table, deletes included, in one target transaction.
 
     The run is identified by process, ``run_id`` and ``map_index``, never by the try number: a retry, and a cleared task too, answers from
@@ -89,7 +89,6 @@ class XminReconcileOperator(CommittedTask, XminTask, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        require_fenced_retries(self.retries)
         self.manifest = authored_manifest(
             manifest,
             default_process=f"{self.dag_id}.{self.task_id}",

@@ -25,6 +25,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.hooks.mssql import MssqlDatabaseAuthorityHook
 from airflow_dpone_xmin.hooks.postgres import PostgresSourceAuthorityHook
+from airflow_dpone_xmin.operators.campaign import BackfillCampaignOperator, BackfillLaneOperator, BackfillOpenOperator
 from airflow_dpone_xmin.operators.errors import XminFailError, XminRetryableError, require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.inline import DEFAULTS
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
@@ -273,6 +274,18 @@ def test_more_than_three_retries_are_refused_while_the_dag_is_parsed(operator: O
         operator(retries=4)
     with DAG("shop", schedule=None, default_args={"retries": 5}), pytest.raises(XminError, match="this route allows 3"):
         operator()
+
+
+@pytest.mark.parametrize("kind", [XminReconcileOperator, BackfillOpenOperator, BackfillLaneOperator, BackfillCampaignOperator])
+@pytest.mark.filterwarnings("ignore:Task .* was never mapped")
+def test_more_than_three_retries_of_a_mapped_task_are_refused_while_the_dag_is_parsed(kind: Any) -> None:
+    """The worker's refusal would be retried as often as was asked for."""
+    with DAG("shop", schedule=None):
+        kind.partial(task_id="allowed", retries=3).expand(manifest=["a.yaml"])
+        with pytest.raises(XminError, match="asks for 9 retries; this route allows 3"):
+            kind.partial(task_id="refused", retries=9)
+    with DAG("shop", schedule=None, default_args={"retries": 5}), pytest.raises(XminError, match="this route allows 3"):
+        kind.partial(task_id="refused")
 
 
 def test_retries_that_came_later_are_refused_when_the_task_runs(operator: Operator) -> None:
