@@ -194,7 +194,8 @@ class Step:
 
     @classmethod
     def of(cls, world: World, phase: Phase, run_id: str = "r1", **kw: Any) -> Step:
-        return cls(Job.of(world, run_id), phase, **kw)
+        repair = kw.pop("repair", None)
+        return cls(Job.of(world, run_id, repair=repair), phase, **kw)
 
     def run(self, *, progress: Listener = silent) -> Any:
         job, known = self.job, self.job.endpoints

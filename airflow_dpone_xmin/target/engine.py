@@ -53,6 +53,10 @@ class Engine(Protocol):
         """
         ...
 
+    def limit_locks(self, session: Session, seconds: float) -> None:
+        """How long the session's statements wait for a lock from now on."""
+        ...
+
     def begin_exclusive(
         self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float, isolation: Isolation = "SERIALIZABLE"
     ) -> None:

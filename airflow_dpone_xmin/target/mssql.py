@@ -80,7 +80,7 @@ class MssqlEngine:
             session.command("session.pins", _PINS)
             session.command("session.pins", "SET NUMERIC_ROUNDABORT OFF")
             session.command("session.pins", "SET NOCOUNT OFF")
-            session.command("lock.timeout", f"SET LOCK_TIMEOUT {int(lock_timeout * 1000)}")
+            self.limit_locks(session, lock_timeout)
         return session
 
     def _pool(self, role: Role) -> Pool:
@@ -101,10 +101,14 @@ class MssqlEngine:
     ) -> None:
         """Begin, then take a transaction-owned lock in the current database; table locks come with the statements' hints."""
         milliseconds = int(timeout * 1000)
-        session.command("lock.timeout", f"SET LOCK_TIMEOUT {milliseconds}")
+        self.limit_locks(session, timeout)
         session.command("transaction.isolation", f"SET TRANSACTION ISOLATION LEVEL {isolation}")
         session.command("transaction.begin", "BEGIN TRANSACTION")
         self._take(session, "lock.application", resource=resource, owner="Transaction", milliseconds=milliseconds)
+
+    def limit_locks(self, session: Session, seconds: float) -> None:
+        """``SET LOCK_TIMEOUT`` holds until the next one."""
+        session.command("lock.timeout", f"SET LOCK_TIMEOUT {int(seconds * 1000)}")
 
     def _take(self, session: Session, label: str, *, resource: str, owner: str, milliseconds: int) -> None:
         # sp_getapplock reports failure by its return code and raises nothing.

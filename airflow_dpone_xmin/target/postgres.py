@@ -82,7 +82,7 @@ class PostgresEngine:
         with closing_on_error(session):
             session.command("session.pins", "SET TIME ZONE 'UTC'")
             session.command("session.pins", "SET search_path = pg_catalog")
-            self._limit_locks(session, lock_timeout)
+            self.limit_locks(session, lock_timeout)
             if statement_timeout is not None:
                 limit = {"value": f"{int(statement_timeout * 1000)}ms"}
                 session.command("session.pins", "SELECT set_config('statement_timeout', :value, false)", limit)
@@ -92,15 +92,15 @@ class PostgresEngine:
         self, session: Session, *, resource: str, tables: Sequence[Table], timeout: float, isolation: Isolation = "SERIALIZABLE"
     ) -> None:
         """Session advisory lock in autocommit first: a lock taken by a query inside SERIALIZABLE would read the old revision."""
-        self._limit_locks(session, timeout)
+        self.limit_locks(session, timeout)
         session.command("lock.application", "SELECT pg_advisory_lock(:key)", {"key": _advisory_key(resource)})
         session.command("transaction.begin", f"BEGIN ISOLATION LEVEL {isolation}")
         for table in tables:
             real = self.namespace(str(table.schema))
             session.command("lock.table", f"LOCK TABLE {_quote(real.schema)}.{_quote(table.name)} IN SHARE ROW EXCLUSIVE MODE")
 
-    @staticmethod
-    def _limit_locks(session: Session, seconds: float) -> None:
+    def limit_locks(self, session: Session, seconds: float) -> None:
+        """For the session, not for its transaction: ``SET LOCAL`` would need one."""
         session.command("lock.timeout", "SELECT set_config('lock_timeout', :value, false)", {"value": f"{int(seconds * 1000)}ms"})
 
     def commit(self, session: Session, *, resource: str) -> None:

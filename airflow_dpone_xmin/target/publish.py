@@ -14,6 +14,7 @@ from functools import reduce
 from uuid import UUID
 
 from sqlalchemy import MetaData, Table
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from uuid6 import uuid7
 
 from airflow_dpone_xmin.contracts.campaign import SEED_REASON, Campaign, CampaignState, ChunkRange, LoadReceipt
@@ -51,6 +52,9 @@ from airflow_dpone_xmin.target.shape import has_rows, live_table, require_key
 from airflow_dpone_xmin.target.sql import TARGET
 from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
 from airflow_dpone_xmin.target.work import Position, lock_resource
+
+SEAL_SECONDS, SEAL_PAUSE_SECONDS = 5.0, 2.0
+"""How long the exchange keeps readers waiting behind a long one, and how long it then lets them through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +196,29 @@ def publish(
 ) -> Receipt:
     """Run the publication's one transaction.
 
+    A reader in the middle of a long transaction keeps the exchange waiting, and every new reader behind it. So the exchange waits for
+    :data:`SEAL_SECONDS` only, lets them through, and begins again, for as long as the target's lock timeout allows.
+
     :returns: the seed receipt, replayed when an earlier attempt committed.
     :raises XminError: ``campaign.*``, ``target_ownership.conflict``, ``repair_authority.*``, ``guard.*``, the engine's codes.
     :raises CommitInDoubt: to be probed by the seed's receipt.
     """
+    patience = Retrying(
+        retry=retry_if_exception(_readers_in_the_way),
+        wait=wait_fixed(SEAL_PAUSE_SECONDS),
+        stop=stop_after_delay(work.route.target_lock_timeout),
+        reraise=True,
+    )
+    return patience(lambda: _publish_once(engine, dialect, session, catalog, work, authority=authority))
+
+
+def _readers_in_the_way(error: BaseException) -> bool:
+    return isinstance(error, XminError) and error.code == "mssql_transaction.lock_timeout" and error.details.get("step") == "exchange.seal"
+
+
+def _publish_once(
+    engine: Engine, dialect: ShadowDialect, session: Session, catalog: Catalog, work: CampaignWork, *, authority: VerifiedDatabases
+) -> Receipt:
     live, campaign = work.route.layout.target, work.campaign
     tables = [Table(name, MetaData(), schema=TARGET) for name in dict.fromkeys((live.name, campaign.shadow or live.name))]
     timeout = work.route.target_lock_timeout
@@ -276,7 +299,9 @@ class _Publication:
         """Seal the live table, prove again what no lock kept until now, and exchange the two."""
         live, shadow = self._live, self._campaign.shadow
         assert shadow is not None
+        self._engine.limit_locks(self._session, SEAL_SECONDS)
         self._dialect.seal(self._session, live)
+        self._engine.limit_locks(self._session, self._work.route.target_lock_timeout)
         require_shadow(self._engine, self._dialect, self._session, self._campaign, live)
         refuse_obstacles(self._dialect, self._session, self._work.route)
         names = require_indexes(self._dialect, self._session, self._campaign, live)

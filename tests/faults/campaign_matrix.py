@@ -13,11 +13,14 @@ from typing import Any
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
+from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import Event
 from tests.campaigns import COLUMNS, Phase, Step, incremental
 from tests.children import die, start
 from tests.faults.matrix import Boundary, Counting, Kind, Matrix, its_turn, observing, raise_fault, wait_until_quiet
 
+APPROVAL = RepairSelection("fix", open_envelope=None)
+"""Of replacing the old rows; as a value that crosses into a child."""
 Facts = dict[str, tuple[Any, ...]]
 
 
@@ -48,7 +51,7 @@ class CampaignMatrix(Matrix):
         self.boundaries = counting.seen
 
     def step(self) -> Step:
-        return Step.of(self.world, self.phase, "fault", ttl=60.0)
+        return Step.of(self.world, self.phase, "fault", ttl=60.0, repair=APPROVAL)
 
     def facts(self, name: str) -> Facts:
         """What must move together, without what differs from try to try: ids, times, leases, and indexes that nobody uses yet."""
@@ -70,6 +73,7 @@ class CampaignMatrix(Matrix):
             "receipts": f"SELECT kind, new_revision, new_xmin, inserted_count FROM {state('dpone_commit_receipt')} ORDER BY 2",
             "state": f"SELECT revision, safe_xmin, superseded_at_utc FROM {state('dpone_source_state')}",
             "seeded": f"SELECT 1 FROM {state('dpone_source_state')} JOIN {state('dpone_commit_receipt')} USING (receipt_id)",
+            "consumed": f"SELECT authority_id FROM {state('dpone_repair_authority_consumption')}",
             "head": f"SELECT revision FROM {world.dbo_name('dpone_target_head')}",
         }
         found = {key: tuple(tuple(row) for row in world.target.rows(query)) for key, query in queries.items()}
@@ -119,7 +123,7 @@ class CampaignMatrix(Matrix):
     def finish(self) -> None:
         """From the last state on: everything else of the campaign, and parity."""
         for phase in ("open", "lane", "publish"):
-            Step.of(self.world, phase, "rest", ttl=60.0).run()  # type: ignore[arg-type]
+            Step.of(self.world, phase, "rest", ttl=60.0, repair=APPROVAL).run()  # type: ignore[arg-type]
         incremental(self.world)
         self.world.run()
         assert self.world.target_rows(COLUMNS) == self.world.source_rows(COLUMNS)

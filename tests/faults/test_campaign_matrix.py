@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from tests.campaigns import INTEGER, TABLE, Phase, initial, lane, opened
+from tests.approvals import Owner
+from tests.campaigns import INTEGER, TABLE, Phase, initial, lane, opened, refusal
 from tests.certification.record import Record
-from tests.faults.campaign_matrix import CampaignMatrix, thinned
+from tests.faults.campaign_matrix import APPROVAL, CampaignMatrix, thinned
 from tests.faults.matrix import Kind, every
 from tests.world import MODES, Setup
 
@@ -19,7 +21,7 @@ PHASES = get_args(Phase)
 
 
 @pytest.fixture
-def matrix(worlds: Setup, embedded_only: None) -> Iterator[Callable[[Phase], CampaignMatrix]]:
+def matrix(worlds: Setup, tmp_path: Path, embedded_only: None) -> Iterator[Callable[[Phase], CampaignMatrix]]:
     """A table of nobody with a few old rows, to be replaced by eight new ones in one chunk."""
     made: list[CampaignMatrix] = []
 
@@ -35,8 +37,10 @@ def matrix(worlds: Setup, embedded_only: None) -> Iterator[Callable[[Phase], Cam
             f"INSERT INTO {world.target_name} (id, qty, note, {values})"
             " SELECT g, 0, 'old', gen_random_uuid(), now(), now() FROM generate_series(1, 3) g"
         )
+        refusal(opened, world, "stopped")
+        Owner(tmp_path).admit(world, "stopped")
         if phase != "open":
-            opened(world, "fault")
+            opened(world, "fault", repair=APPROVAL)
         if phase == "publish":
             lane(world, "fault")
         matrix = CampaignMatrix(world, phase=phase)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 
 from airflow_dpone_xmin.runtime.campaign import abandon_campaign
 from airflow_dpone_xmin.runtime.lanes import run_lanes
+from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from tests.beside import beside
 from tests.campaigns import COLUMNS, INTEGER, TABLE, Step, chunks, gated, incremental, initial, lane, opened, published, refusal
 from tests.children import CONTEXT, Job, run_at_gate, start
 from tests.world import MODES, Setup, World
@@ -214,6 +217,43 @@ def test_two_coordinators_publish_at_once(campaign: Callable[..., World]) -> Non
     assert all(answer[1:] == ("invocation.attempt_conflict", True) for answer in answers if answer[0] == "refused")
     assert published(world).status == "replayed"
     assert len(world.target.rows(f"SELECT 1 FROM {world.state_name('dpone_commit_receipt')}")) == 1
+
+
+def test_a_long_reader_delays_the_exchange_and_not_the_other_readers(
+    campaign: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exchange gives up its place in the queue again and again, until the reader has ended."""
+    world = campaign()
+    opened(world)
+    lane(world)
+    monkeypatch.setattr("airflow_dpone_xmin.target.publish.SEAL_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_dpone_xmin.target.publish.SEAL_PAUSE_SECONDS", 0.2)
+    tried: list[str] = []
+    query, waited = f"SELECT count(*) FROM {world.target_name}", []
+
+    def observer(event: Event) -> None:
+        if (event.phase, event.label) == ("before", "exchange.seal"):
+            tried.append(event.label)
+
+    def others(stop: threading.Event) -> None:
+        with world.target.connect() as connection:
+            while not stop.wait(0.01):
+                began = time.monotonic()
+                connection.execute(query)
+                waited.append(time.monotonic() - began)
+
+    OBSERVERS.append(observer)
+    try:
+        with world.target.connect() as reader, beside(others):
+            reader.execute("BEGIN")
+            reader.execute(query)
+            threading.Timer(4, lambda: reader.execute("ROLLBACK")).start()
+            assert published(world).receipt.counts.inserted == 1000
+    finally:
+        OBSERVERS.remove(observer)
+    assert len(tried) >= 3
+    assert max(waited) < 3, "each of them waited for one attempt only, not for the long reader"
+    assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
 
 
 def test_two_lanes_claim_one_chunk(campaign: Callable[..., World]) -> None:
