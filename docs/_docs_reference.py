@@ -26,6 +26,7 @@ from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.contracts.verdicts import NOTICED, REFUSED, Verdict
 from airflow_dpone_xmin.operators import publish, summary
+from airflow_dpone_xmin.operators.campaign import BackfillOpenOperator
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 from airflow_dpone_xmin.provider_info import get_provider_info
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, build_catalog
@@ -510,6 +511,8 @@ def _public(what: Any) -> bool:
 
 def _arguments(what: Any) -> str:
     meanings, rows = parameters(XminReconcileOperator.__doc__ or ""), {}
+    if what.__module__ == BackfillOpenOperator.__module__:  # which takes a manifest and nothing in its place
+        meanings |= parameters(BackfillOpenOperator.__doc__ or "")
     for layer in reversed(what.__mro__) if inspect.isclass(what) else (what,):
         if not layer.__module__.startswith("airflow_dpone_xmin"):
             continue

@@ -58,8 +58,9 @@ class BackfillOpenOperator(_CampaignTask):
 
     :param manifest: an initial manifest (``sink.strategy.mode: backfill``): a mapping, or a path relative to the DAG file's folder.
         Templated.
-    :param table: ``schema.table`` when the manifest names several. Templated.
-    :param repair_authority_ref: one-shot approval of replacing a table that has an owner or tombstones. Templated.
+    :param table: ``schema.table`` when the manifest names several. Templated; empty means None.
+    :param repair_authority_ref: id of the one-shot approval of replacing a table that has an owner or tombstones. Templated; ``""``,
+        ``"None"`` and None name nothing.
     :returns: where the campaign stands, as XCom.
     :raises AirflowFailException: refusals; a retry cannot help.
     :raises AirflowException: lost connection, lock timeout, cancellation.

@@ -37,6 +37,13 @@ def test_the_runbook_names_codes_that_exist() -> None:
     assert len(named) == len(set(named))
 
 
+def test_a_parameter_refers_to_inline_parameters_only_where_there_are_some() -> None:
+    """Operators share the meanings of parameters with the same name."""
+    sections = (DOCS / "reference/airflow.md").read_text(encoding="utf-8").split("\n## ")
+    referring = [section for section in sections if "inline parameters below" in section]
+    assert referring and [section.split()[0] for section in referring if "| `source_table` |" not in section] == []
+
+
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
