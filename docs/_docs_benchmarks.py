@@ -64,8 +64,9 @@ product's own query, which casts `numeric`, `uuid` and the like to text, and wha
     On Linux the wheels of `adbc-driver-postgresql` from 1.9 on are compiled without optimisation (1.13 is the newest that was looked at):
     `perf record` shows accessors such as `std::unique_ptr::operator->` as functions of their own, called for every field, and the client
     needs two to three times the CPU. Where uv and a package registry are at hand, a last row measures the whole extraction with the wheel
-    of 1.2.0, which is compiled with optimisation. It is there to show whose time it is, not to be installed: releases up to 1.2 cannot write decimals, and 1.3 to 1.10 end
-    the process when a connection is lost while a statement is prepared. The requirement is therefore 1.11 or newer.
+    of 1.2.0, which is compiled with optimisation. It is there to show whose time it is, not to be installed: releases up to 1.2 cannot
+    write decimals, and 1.3 to 1.10 end the process when a connection is lost while a statement is prepared. The requirement is therefore
+    1.11 or newer.
 
 """
 

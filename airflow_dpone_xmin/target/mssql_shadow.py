@@ -34,6 +34,9 @@ OBSTACLES: dict[str, str] = {
     "default constraint": "SELECT name FROM sys.default_constraints WHERE parent_object_id = OBJECT_ID(:name)",
     "check constraint": "SELECT name FROM sys.check_constraints WHERE parent_object_id = OBJECT_ID(:name)",
     "change tracking": "SELECT N'of the table' FROM sys.change_tracking_tables WHERE object_id = OBJECT_ID(:name)",
+    "extended property of an index or constraint": "SELECT name FROM sys.extended_properties"
+    " WHERE (class = 7 AND major_id = OBJECT_ID(:name))"
+    " OR (class = 1 AND major_id IN (SELECT object_id FROM sys.objects WHERE parent_object_id = OBJECT_ID(:name)))",
     "full-text index": "SELECT N'of the table' FROM sys.fulltext_indexes WHERE object_id = OBJECT_ID(:name)",
     "grants on column": "SELECT COL_NAME(p.major_id, p.minor_id) FROM sys.database_permissions AS p WHERE p.class = 1"
     " AND p.major_id = OBJECT_ID(:name) AND p.minor_id <> 0",

@@ -36,7 +36,9 @@ _OBSTACLES = text(
     UNION ALL SELECT 'comment on ' || i.indexrelid::regclass FROM live, pg_index i LEFT JOIN pg_constraint k
         ON k.conindid = i.indexrelid AND k.conrelid = i.indrelid WHERE i.indrelid = live.oid
         AND (obj_description(i.indexrelid, 'pg_class') IS NOT NULL OR obj_description(k.oid, 'pg_constraint') IS NOT NULL)
-    UNION ALL SELECT 'grants on column ' || a.attname FROM live, pg_attribute a WHERE a.attrelid = live.oid AND a.attacl IS NOT NULL"""
+    UNION ALL SELECT 'grants on column ' || a.attname FROM live, pg_attribute a WHERE a.attrelid = live.oid AND a.attacl IS NOT NULL
+    UNION ALL SELECT 'statistics settings of column ' || a.attname FROM live, pg_attribute a WHERE a.attrelid = live.oid AND a.attnum > 0
+        AND (a.attoptions IS NOT NULL OR coalesce(a.attstattarget, -1) >= 0)"""
 )
 _RIGHTS = text(
     "SELECT has_schema_privilege(n.oid, 'CREATE'), pg_has_role(c.relowner, 'USAGE'), has_schema_privilege(c.relowner, n.oid, 'CREATE')"

@@ -39,6 +39,8 @@ OBSTACLES = {
     "replica identity": ("ALTER TABLE landing.orders REPLICA IDENTITY FULL", "replica identity"),
     "comment on an index": ("COMMENT ON INDEX landing.pk_orders IS 'x'", "comment on landing.pk_orders"),
     "comment on a key": ("COMMENT ON CONSTRAINT pk_orders ON landing.orders IS 'x'", "comment on landing.pk_orders"),
+    "statistics target": ("ALTER TABLE landing.orders ALTER COLUMN qty SET STATISTICS 900", "statistics settings of column qty"),
+    "planner's guess": ("ALTER TABLE landing.orders ALTER COLUMN qty SET (n_distinct = 77)", "statistics settings of column qty"),
     "foreign key to it": ("CREATE TABLE landing.other (id bigint REFERENCES landing.orders (id))", "other_id_fkey"),
     "trigger": (
         "CREATE TRIGGER t AFTER INSERT ON landing.orders FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
