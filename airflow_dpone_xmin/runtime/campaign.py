@@ -35,7 +35,6 @@ from airflow_dpone_xmin.target.catalog_reads import server_time
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.lease import staging_lease
 from airflow_dpone_xmin.target.ledger import Ledger
-from airflow_dpone_xmin.target.outcome import outcome_unknown, probe, rolled_back
 from airflow_dpone_xmin.target.publish import (
     CampaignWork,
     abandon,
@@ -48,7 +47,7 @@ from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shadow import ShadowDialect, build_deferred_indexes, require_shadow, shadow_dialect, shadow_name
 from airflow_dpone_xmin.target.shape import has_rows, require_shape
-from airflow_dpone_xmin.target.transaction import CommitInDoubt, exclusive
+from airflow_dpone_xmin.target.transaction import CommitInDoubt, exclusive, outcome_unknown, probe, rolled_back
 
 _NO_ANCHOR = Anchor(snapshot="1:1:", horizons=Horizons(1, 1), projection_fingerprint=bytes(32))
 

@@ -36,11 +36,10 @@ from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
 from airflow_dpone_xmin.target.lease import StagingLease, staging_lease
 from airflow_dpone_xmin.target.ledger import Ledger
-from airflow_dpone_xmin.target.outcome import outcome_unknown, probe, rolled_back
 from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.staging import stage_envelope
-from airflow_dpone_xmin.target.transaction import CommitInDoubt
+from airflow_dpone_xmin.target.transaction import CommitInDoubt, outcome_unknown, probe, rolled_back
 from airflow_dpone_xmin.target.work import Position, Work
 
 APPROVABLE = frozenset({"checkpoint.missing", "target_ownership.conflict", "xmin_window.strict_stop"})
