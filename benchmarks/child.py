@@ -17,8 +17,8 @@ from uuid6 import uuid7
 from airflow_dpone_xmin.contracts.envelope import Envelope
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.runtime.campaign import open_campaign, publish_campaign
-from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.lanes import run_lanes
+from airflow_dpone_xmin.target.connect import engine_of
 from airflow_dpone_xmin.target.lease import staging_lease
 from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from airflow_dpone_xmin.target.staging import stage_envelope

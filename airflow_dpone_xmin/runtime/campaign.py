@@ -23,7 +23,6 @@ from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progre
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, VerifiedTarget, resolve_identity, verify_target
-from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, refusal_document
 from airflow_dpone_xmin.runtime.leftovers import sweep_stages
 from airflow_dpone_xmin.runtime.reconcile import source_request
@@ -32,6 +31,7 @@ from airflow_dpone_xmin.source.chunks import Opened, take_anchor
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger, require_unfenced
 from airflow_dpone_xmin.target.catalog_reads import server_time
+from airflow_dpone_xmin.target.connect import engine_of
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.lease import staging_lease
 from airflow_dpone_xmin.target.ledger import Ledger

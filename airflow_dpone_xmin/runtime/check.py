@@ -24,12 +24,12 @@ from airflow_dpone_xmin.runtime.admission import (
     surplus_grants,
 )
 from airflow_dpone_xmin.runtime.campaign import rehearse_campaign
-from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import needed_evolution, source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.describe import Described, describe
 from airflow_dpone_xmin.target.authority import observe_pins, verify_databases, verify_one_commit, verify_session_pair
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, Catalog, build_catalog
+from airflow_dpone_xmin.target.connect import engine_of
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import require_catalog

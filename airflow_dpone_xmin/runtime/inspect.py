@@ -16,10 +16,10 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, read_position, resolve_identity
-from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import receipt_document
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
+from airflow_dpone_xmin.target.connect import engine_of
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import require_schemas

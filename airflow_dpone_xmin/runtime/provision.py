@@ -12,14 +12,13 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, Route, TableName
 from airflow_dpone_xmin.registry.discover import database_fragment
-from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.describe import describe
 from airflow_dpone_xmin.target import mssql_queries, postgres_queries
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
-from airflow_dpone_xmin.target.connect import ddl_dialect, engine_for
+from airflow_dpone_xmin.target.connect import ddl_dialect, engine_for, engine_of
 from airflow_dpone_xmin.target.ddl import render_catalog, render_route
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import live_catalog, require_catalog, require_schemas

@@ -23,13 +23,12 @@ from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import Admitted, RouteIdentity, admit, approval_binding, source_prior
-from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, evidence_document, refusal_document
 from airflow_dpone_xmin.runtime.leftovers import AFTERWARDS_SECONDS, sweep_stages
 from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
 from airflow_dpone_xmin.source.extract import extract
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
-from airflow_dpone_xmin.target.connect import ddl_dialect
+from airflow_dpone_xmin.target.connect import ddl_dialect, engine_of
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Engine
 from airflow_dpone_xmin.target.evolution import Evolution, apply_evolution, plan_evolution
 from airflow_dpone_xmin.target.finalize import Preview, finalize, preview

@@ -31,7 +31,6 @@ from airflow_dpone_xmin.runtime.campaign import (
     rehearse_campaign,
 )
 from airflow_dpone_xmin.runtime.check import check_connections
-from airflow_dpone_xmin.runtime.engines import engine_of
 from airflow_dpone_xmin.runtime.inspect import looking, opened, receipt_documents, state_document
 from airflow_dpone_xmin.runtime.lane import run_lane
 from airflow_dpone_xmin.runtime.lanes import resolved, run_campaign, run_lanes
@@ -39,6 +38,7 @@ from airflow_dpone_xmin.runtime.plan import plan_document
 from airflow_dpone_xmin.runtime.provision import catalog_differences, render_scripts, upgrade_catalog
 from airflow_dpone_xmin.runtime.reconcile import dry_run, reconcile
 from airflow_dpone_xmin.runtime.repair import approve, authority_documents, propose
+from airflow_dpone_xmin.target.connect import engine_of
 from tests.approvals import Owner, _with_owner, everything
 from tests.world import Setup, World
 

@@ -113,7 +113,7 @@ def test_each_entry_has_its_own_options() -> None:
     """The state entry's ``multi_subnet_failover`` is its own, and so are its connection's options; staging belongs to the sink's."""
     from airflow_dpone_xmin.contracts.registry import RegistryDocument
     from airflow_dpone_xmin.policy.route import resolve_routes, select_route
-    from airflow_dpone_xmin.runtime.engines import engine_of
+    from airflow_dpone_xmin.target.connect import engine_of
     from tests.target.test_authority import signed_documents
 
     asked: list[tuple[str, str]] = []
