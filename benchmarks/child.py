@@ -19,8 +19,8 @@ from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.runtime.campaign import open_campaign, publish_campaign
 from airflow_dpone_xmin.runtime.lanes import run_lanes
 from airflow_dpone_xmin.target.connect import engine_of
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.lease import staging_lease
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from airflow_dpone_xmin.target.staging import stage_envelope
 from tests.beside import beside
 from tests.children import CONTEXT, Job, start

@@ -22,7 +22,7 @@ from airflow_dpone_xmin.runtime import lane as lanes_module
 from airflow_dpone_xmin.runtime.campaign import abandon_campaign, open_campaign, publish_campaign
 from airflow_dpone_xmin.runtime.lane import run_lane
 from airflow_dpone_xmin.target import campaign_ledger
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from tests.beside import beside
 from tests.children import Job, die
 from tests.world import MODES, Setup, World

@@ -20,8 +20,8 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.reconcile import reconcile
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.repair import RepairSelection
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.flavour import forgive_grants
 from tests.world import World
 

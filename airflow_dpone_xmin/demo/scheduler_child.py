@@ -150,17 +150,17 @@ def _run(command: dict[str, Any], channel: Channel) -> None:
 
 def _install_fault(phase: str) -> None:
     """Kill this process around the COMMIT that follows the target's DML."""
-    from airflow_dpone_xmin.target import session
+    from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 
     seen: list[str] = []
 
-    def observer(event: session.Event) -> None:
+    def observer(event: Event) -> None:
         if event.label.startswith("finalize."):
             seen.append(event.label)
         if seen and event.label == "transaction.commit" and event.phase == phase:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    session.OBSERVERS.append(observer)
+    OBSERVERS.append(observer)
 
 
 if __name__ == "__main__":

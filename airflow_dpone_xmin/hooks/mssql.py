@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from airflow_dpone_xmin.contracts.endpoint import Endpoint
     from airflow_dpone_xmin.contracts.registry import RegistryConnection
     from airflow_dpone_xmin.contracts.route import Layout
-    from airflow_dpone_xmin.target.engine import Engine
-    from airflow_dpone_xmin.target.session import Session
+    from airflow_dpone_xmin.target.engine import Engine, Session
 
 
 class MssqlDatabaseAuthorityHook(BaseHook):

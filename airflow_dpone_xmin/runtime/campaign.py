@@ -32,7 +32,7 @@ from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger, require_unfenced
 from airflow_dpone_xmin.target.catalog_reads import server_time
 from airflow_dpone_xmin.target.connect import engine_of
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.lease import staging_lease
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.publish import (
@@ -44,7 +44,6 @@ from airflow_dpone_xmin.target.publish import (
     require_replaceable,
 )
 from airflow_dpone_xmin.target.repair import RepairSelection
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shadow import ShadowDialect, build_deferred_indexes, require_shadow, shadow_dialect, shadow_name
 from airflow_dpone_xmin.target.shape import has_rows, require_shape
 from airflow_dpone_xmin.target.transaction import CommitInDoubt, exclusive, outcome_unknown, probe, rolled_back

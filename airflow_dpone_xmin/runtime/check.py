@@ -30,10 +30,9 @@ from airflow_dpone_xmin.source.describe import Described, describe
 from airflow_dpone_xmin.target.authority import observe_pins, verify_databases, verify_one_commit, verify_session_pair
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, Catalog, build_catalog
 from airflow_dpone_xmin.target.connect import engine_of
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import require_catalog
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.work import Position
 
 

@@ -20,10 +20,9 @@ from airflow_dpone_xmin.runtime.evidence import receipt_document
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.connect import engine_of
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import require_schemas
-from airflow_dpone_xmin.target.session import Session
 
 
 def state_document(route: Route, *, endpoints: EndpointResolver) -> dict[str, Any]:

@@ -34,8 +34,8 @@ from airflow_dpone_xmin.source.session import Session as SourceSession
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.chunk import ChunkWork, chunk_operation, chunk_resource, commit_chunk, repair_chunk
+from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.lease import StagingLease, staging_lease
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.staging import stage_envelope
 from airflow_dpone_xmin.target.transaction import CommitInDoubt, outcome_unknown, probe, rolled_back
 

@@ -27,8 +27,8 @@ from airflow_dpone_xmin.contracts.state import Receipt
 from airflow_dpone_xmin.target.authority import compare_pins
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
 from airflow_dpone_xmin.target.connect import engine_for
+from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.ledger import receipt_of
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import Count, Now
 
 STATEMENT_SECONDS, LOCK_SECONDS = 5.0, 2.0

@@ -29,14 +29,13 @@ from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directori
 from airflow_dpone_xmin.source.extract import extract
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
 from airflow_dpone_xmin.target.connect import ddl_dialect, engine_of
-from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Engine
+from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Engine, Session
 from airflow_dpone_xmin.target.evolution import Evolution, apply_evolution, plan_evolution
 from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
 from airflow_dpone_xmin.target.lease import StagingLease, staging_lease
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.repair import RepairSelection
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.staging import stage_envelope
 from airflow_dpone_xmin.target.transaction import CommitInDoubt, outcome_unknown, probe, rolled_back
 from airflow_dpone_xmin.target.work import Position, Work

@@ -12,9 +12,8 @@ from typing import Literal
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.registry import DatabaseAuthority
 from airflow_dpone_xmin.contracts.route import Route
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import ObservedDatabase, SessionFacts
-from airflow_dpone_xmin.target.session import Session
 
 Role = Literal["target", "staging", "state"]
 ROLES: tuple[Role, ...] = ("target", "staging", "state")

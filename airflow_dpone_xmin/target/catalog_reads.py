@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Select, Table, null, select
 
-from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.sql import Now
 
 MAX_PARAMETERS = 1000

@@ -22,9 +22,8 @@ from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import Catalog
 from airflow_dpone_xmin.target.catalog_reads import server_time
 from airflow_dpone_xmin.target.dml import Actions
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shadow import ShadowDialect, equal_keys, filled_table, require_shadow
 from airflow_dpone_xmin.target.shape import live_table, require_shape
 from airflow_dpone_xmin.target.sql import Count

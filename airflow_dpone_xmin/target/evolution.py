@@ -18,10 +18,9 @@ from airflow_dpone_xmin.policy.overrides import widens
 from airflow_dpone_xmin.target.campaign_ledger import require_unfenced
 from airflow_dpone_xmin.target.catalog import Catalog
 from airflow_dpone_xmin.target.ddl import DdlDialect
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import ColumnFacts, TableFacts
 from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import live_table, require_shape
 from airflow_dpone_xmin.target.sql import TARGET
 from airflow_dpone_xmin.target.transaction import exclusive

@@ -36,14 +36,13 @@ from airflow_dpone_xmin.target.classify import (
     unmatched_rows,
 )
 from airflow_dpone_xmin.target.dml import Actions
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.gate import DRIFT, Competitor, Gate, counts_of, stopped
 from airflow_dpone_xmin.target.identity import require_binding
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.record import record_of, write_record
 from airflow_dpone_xmin.target.repair import admitted_authority
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import live_key, live_table, require_shape
 from airflow_dpone_xmin.target.sql import Count
 from airflow_dpone_xmin.target.tables import target_table

@@ -15,7 +15,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import target_identity
 from airflow_dpone_xmin.contracts.route import TableName
 from airflow_dpone_xmin.target.catalog import Catalog
-from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.engine import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,8 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.target.authority import verify_database, verify_place
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import SessionFacts
-from airflow_dpone_xmin.target.session import Session
 
 TRANSIENT = frozenset({"08001", "08003", "08007", "08S01", "HYT00", "HYT01"})
 """The only SQLSTATEs after which a fresh pair of sessions is tried again."""

@@ -29,10 +29,9 @@ from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.authority import verify_place
-from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role
+from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role, Session, closing_on_error, observe
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble, exactly_in
 from airflow_dpone_xmin.target.mssql_driver import bulk_session, code_of, limit_statements, login_timeout, odbc_url, require_pyodbc
-from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO, namespace_of
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
 

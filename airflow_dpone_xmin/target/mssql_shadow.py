@@ -15,9 +15,9 @@ from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import IS_DELETED, DeleteMode, TableName
+from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.mssql_ddl import MssqlDdl
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shadow import IndexDefinition, IndexRename, equal_keys
 
 MARK = "dpone_campaign"

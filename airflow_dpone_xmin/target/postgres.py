@@ -27,9 +27,8 @@ from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target import postgres_queries as queries
 from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.authority import verify_place
-from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role
+from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role, Session, closing_on_error, observe
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble, exactly_in
-from airflow_dpone_xmin.target.session import Session, closing_on_error, observe
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, namespace_of
 from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
 

@@ -10,8 +10,8 @@ from sqlalchemy import text
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import DeleteMode, TableName
+from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.facts import TableFacts
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shadow import IndexDefinition, IndexRename, equal_keys
 
 _TABLE = "(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND c.relname = :name)"

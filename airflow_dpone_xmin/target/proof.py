@@ -16,9 +16,8 @@ from airflow_dpone_xmin.contracts.route import TableName
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, COMPONENT, UPGRADABLE_FROM, Catalog
 from airflow_dpone_xmin.target.connect import ddl_dialect
 from airflow_dpone_xmin.target.ddl import type_text
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import IndexFacts, TableFacts, plain_predicate
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO
 
 Live = Mapping[str, Mapping[str, TableFacts]]

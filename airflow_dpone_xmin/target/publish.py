@@ -31,7 +31,7 @@ from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import Catalog
 from airflow_dpone_xmin.target.catalog_reads import server_time
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.finalize import owner_position
 from airflow_dpone_xmin.target.gate import approvable, ownership_conflict, repair_binding
 from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
@@ -39,7 +39,6 @@ from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.record import Record, write_record
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
 from airflow_dpone_xmin.target.replacement import Replaced, Replacement
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shadow import (
     ShadowDialect,
     backup_name,

@@ -20,8 +20,8 @@ from airflow_dpone_xmin.contracts.state import ActionCounts
 from airflow_dpone_xmin.policy.guards import GuardVerdict, judge_deletes
 from airflow_dpone_xmin.policy.repair import admit_deletes, require_bounds
 from airflow_dpone_xmin.target.classify import PASS_HINT
+from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.facts import TableFacts
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import TARGET, Count, Flag, Guid, Utc
 from airflow_dpone_xmin.target.tables import active
 

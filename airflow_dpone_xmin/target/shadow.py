@@ -15,9 +15,8 @@ from typing import Protocol
 from airflow_dpone_xmin.contracts.campaign import Campaign
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import DeleteMode, Layout, TableName
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import TableFacts
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.shape import live_table
 
 MAX_NAME_BYTES = 63

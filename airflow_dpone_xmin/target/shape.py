@@ -16,9 +16,8 @@ from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, DeleteMod
 from airflow_dpone_xmin.policy.limits import folded, limit_violations
 from airflow_dpone_xmin.policy.overrides import holds
 from airflow_dpone_xmin.target.ddl import type_text
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import TableFacts, plain_predicate
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import TARGET, Physical
 from airflow_dpone_xmin.target.tables import target_table
 

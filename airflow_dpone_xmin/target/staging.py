@@ -21,11 +21,10 @@ from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
 from airflow_dpone_xmin.contracts.envelope import Artifact, Envelope
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import SessionFacts
 from airflow_dpone_xmin.target.fingerprint import EXACT, Fingerprints
 from airflow_dpone_xmin.target.lease import StagingLease
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import Count, Fingerprint, fingerprint_weights
 from airflow_dpone_xmin.target.tables import Stage, stage_table
 

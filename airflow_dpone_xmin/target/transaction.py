@@ -12,8 +12,7 @@ from typing import TypeVar
 from sqlalchemy import Table
 
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.target.engine import Engine, Isolation
-from airflow_dpone_xmin.target.session import Session
+from airflow_dpone_xmin.target.engine import Engine, Isolation, Session
 
 
 class CommitInDoubt(Exception):

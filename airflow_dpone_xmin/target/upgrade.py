@@ -18,9 +18,8 @@ from airflow_dpone_xmin.contracts.route import CatalogNames
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, COMPONENT, UPGRADABLE_FROM, Catalog, build_catalog
 from airflow_dpone_xmin.target.ddl import DdlDialect, Script
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.proof import installed_version, live_catalog, refuse_foreign, refuse_legacy, require_exact
-from airflow_dpone_xmin.target.session import Session
 from airflow_dpone_xmin.target.sql import STATE, Count, Now
 from airflow_dpone_xmin.target.transaction import exclusive
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
+from airflow_dpone_xmin.target.engine import Event
 from airflow_dpone_xmin.target.repair import RepairSelection
-from airflow_dpone_xmin.target.session import Event
 from tests.campaigns import COLUMNS, Phase, Step, incremental
 from tests.children import die, start
 from tests.faults.matrix import Boundary, Counting, Kind, Matrix, its_turn, observing, raise_fault, wait_until_quiet

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_dpone_xmin.contracts.progress import Progress
-from airflow_dpone_xmin.target.session import Event
+from airflow_dpone_xmin.target.engine import Event
 from tests.faults.matrix import Matrix, Position
 from tests.world import MSSQL_DATABASES, World
 

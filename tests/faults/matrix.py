@@ -19,7 +19,7 @@ import psycopg
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from tests.certification.record import Record, record_states
 from tests.certification.verdict import States
 from tests.children import Job, die, start

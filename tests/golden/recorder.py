@@ -15,7 +15,7 @@ from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 from sqlalchemy.schema import CreateTable
 
 import airflow_dpone_xmin.target.mssql_sql as spellings
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 
 SCHEMAS = {"target": "[DWH].[landing]", "dbo": "[DWH].[dbo]", "staging": "[DWH_Stage].[staging]", "state": "[Sys].[governance]"}
 _LOAD = re.compile(r"dpone_stg_[0-9a-f]{32}")

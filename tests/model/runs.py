@@ -17,8 +17,8 @@ from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.evidence import Outcome
 from airflow_dpone_xmin.runtime.reconcile import dry_run
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.repair import RepairSelection
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.approvals import Owner
 from tests.children import Job, start
 from tests.faults.matrix import Boundary, Counting, kill_session, observing, raise_fault, run_and_die, wait_until_quiet

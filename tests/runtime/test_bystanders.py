@@ -12,8 +12,7 @@ import pytest
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
-from airflow_dpone_xmin.target import session as sessions
-from airflow_dpone_xmin.target.session import Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from tests.world import Setup, World
 
 TABLE = ("CREATE TABLE orders (id bigint PRIMARY KEY, note text)", "INSERT INTO orders SELECT g, 'n' FROM generate_series(1, 5) g")
@@ -29,11 +28,11 @@ class At:
         self.label, self.phase, self.act, self.left = label, phase, act, nth
 
     def __enter__(self) -> At:
-        sessions.OBSERVERS.append(self)
+        OBSERVERS.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        sessions.OBSERVERS.remove(self)
+        OBSERVERS.remove(self)
 
     def __call__(self, event: Event) -> None:
         if (event.label, event.phase) != (self.label, self.phase):

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_dpone_xmin.runtime.campaign import abandon_campaign, look_at_campaign, plan_campaign
 from airflow_dpone_xmin.runtime.lanes import run_lanes
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.shadow import backup_name
 from tests.campaigns import COLUMNS, INTEGER, TABLE, incremental, initial, lane, opened, published, refusal
 from tests.world import MODES, Setup, World

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_dpone_xmin.runtime.campaign import abandon_campaign
 from airflow_dpone_xmin.runtime.lanes import run_lanes
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from tests.beside import beside
 from tests.campaigns import COLUMNS, INTEGER, TABLE, Step, chunks, gated, incremental, initial, lane, opened, published, refusal
 from tests.children import CONTEXT, Job, run_at_gate, start

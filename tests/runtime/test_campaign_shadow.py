@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_dpone_xmin.target import postgres_shadow
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from tests.campaigns import COLUMNS, INTEGER, TABLE, incremental, initial, lane, opened, published, refusal
 from tests.world import MODES, WRITER, Setup, World
 

@@ -20,8 +20,8 @@ from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.evidence import evidence_document, preview_document, receipt_document
 from airflow_dpone_xmin.runtime.reconcile import dry_run
 from airflow_dpone_xmin.runtime.repair import authority_documents
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.repair import RepairSelection
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.approvals import Owner, consumptions, everything, refused
 from tests.world import MODES, Setup, World
 

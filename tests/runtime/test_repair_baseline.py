@@ -13,7 +13,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.reconcile import dry_run
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from tests.approvals import Owner, consumptions, everything, refused
 from tests.world import MODES, Setup, World
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.envelope import Payload
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from tests.world import MODES, Setup, World
 
 COLUMNS = ("id", "qty")

@@ -17,9 +17,9 @@ from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.policy.overrides import widens
 from airflow_dpone_xmin.runtime.check import check_connections
 from airflow_dpone_xmin.runtime.reconcile import dry_run
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.facts import ColumnFacts
 from airflow_dpone_xmin.target.mssql_ddl import MssqlDdl
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.flavour import shorten_alter_column
 from tests.world import MODES, WRITER, Setup, World
 

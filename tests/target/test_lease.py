@@ -18,12 +18,11 @@ from airflow_dpone_xmin.contracts.route import Layout, Route
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.target import lease as module
 from airflow_dpone_xmin.target.connect import engine_for
-from airflow_dpone_xmin.target.engine import Engine
+from airflow_dpone_xmin.target.engine import OBSERVERS, Engine, Event
 from airflow_dpone_xmin.target.lease import DEADLINE_SECONDS, STATEMENT_SECONDS, TRANSIENT, WAITS_SECONDS, StagingLease, staging_lease
 from airflow_dpone_xmin.target.mssql import MssqlEngine
 from airflow_dpone_xmin.target.mssql_driver import LOGIN_TIMEOUT_SECONDS, limit_statements, login_timeout
 from airflow_dpone_xmin.target.postgres import PostgresEngine
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.world import Setup, World
 
 TABLE = ("CREATE TABLE orders (id bigint PRIMARY KEY, qty integer)", "INSERT INTO orders SELECT g, g FROM generate_series(1, 5) g")

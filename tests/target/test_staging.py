@@ -15,8 +15,8 @@ from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.postgres import PostgresEngine
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
 from tests.children import Job, die, start
 from tests.world import MODES, WRITER, Setup, World
 

@@ -14,7 +14,7 @@ from airflow_dpone_xmin.runtime.check import check_connections
 from airflow_dpone_xmin.runtime.provision import catalog_differences, upgrade_catalog
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, build_catalog
 from airflow_dpone_xmin.target.connect import ddl_dialect, engine_for
-from airflow_dpone_xmin.target.session import OBSERVERS, Event
+from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.upgrade import Upgrade, render_upgrade, upgrade
 from tests.children import CONTEXT, start
 from tests.world import Setup, World

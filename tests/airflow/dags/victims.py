@@ -31,7 +31,7 @@ class Victim(XminReconcileOperator):
     """The product's operator; only its environment is unfriendly."""
 
     def execute(self, context: Any) -> Any:
-        from airflow_dpone_xmin.target.session import OBSERVERS
+        from airflow_dpone_xmin.target.engine import OBSERVERS
 
         mark = MARKS / self.task_id
         _, _, _, number, point = POINTS[self.task_id]
