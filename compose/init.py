@@ -24,11 +24,10 @@ from psycopg import sql
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint, FixedEndpoints
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.manifest import parse_manifest
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, Route, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, FixedEndpoints, Layout, Namespace, Route, TableName
 from airflow_dpone_xmin.policy.route import resolve_routes
 from airflow_dpone_xmin.registry.discover import discover_source
 from airflow_dpone_xmin.registry.keys import generate_keypair, read_signer

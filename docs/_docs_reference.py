@@ -20,10 +20,9 @@ from sqlalchemy import Table, UniqueConstraint
 from sqlalchemy.engine import Dialect
 
 from airflow_dpone_xmin.cli.main import EPILOG, app
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.manifest import Manifest
 from airflow_dpone_xmin.contracts.registry import RegistryDocument
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, TableName
 from airflow_dpone_xmin.contracts.verdicts import NOTICED, REFUSED, Verdict
 from airflow_dpone_xmin.operators import publish, summary
 from airflow_dpone_xmin.operators.campaign import BackfillOpenOperator

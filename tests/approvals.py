@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import PAYLOAD_TYPE, RepairAuthority
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.registry.keys import generate_keypair, read_signer
 from airflow_dpone_xmin.registry.sign import sign_document

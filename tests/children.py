@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import Endpoint, Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.reconcile import reconcile
 from airflow_dpone_xmin.target.engine import OBSERVERS, Event

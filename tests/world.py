@@ -19,11 +19,10 @@ from typing import Any
 import psycopg
 
 from airflow_dpone_xmin.contracts.columns import Projection
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.manifest import parse_manifest
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.registry import RegistryDocument
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, Route, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, Route, TableName
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.policy.route import resolve_routes, select_route

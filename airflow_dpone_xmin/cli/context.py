@@ -25,7 +25,7 @@ from airflow_dpone_xmin.cli.output import Output, OutputFormat, exit_code
 from airflow_dpone_xmin.contracts.errors import XminError
 
 if TYPE_CHECKING:
-    from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
+    from airflow_dpone_xmin.contracts.route import EndpointResolver
     from airflow_dpone_xmin.registry.load import VerifiedRegistry
     from airflow_dpone_xmin.runtime.settings import Settings
     from airflow_dpone_xmin.target.repair import RepairSelection

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.route import Endpoint
 
 READY_SECONDS, RUN_SECONDS = 180.0, 180.0
 """After these the demo gives up: only a broken installation is that slow."""

@@ -12,9 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, Route, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, Route, TableName
 from airflow_dpone_xmin.demo import source
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 
@@ -124,7 +123,7 @@ def _catalog_script() -> tuple[str, ...]:
 
 
 def _route_script(route: Route, found: dict[str, Endpoint]) -> str:
-    from airflow_dpone_xmin.contracts.endpoint import FixedEndpoints
+    from airflow_dpone_xmin.contracts.route import FixedEndpoints
     from airflow_dpone_xmin.runtime.provision import render_scripts
 
     return render_scripts(route, endpoints=FixedEndpoints(found), login=WRITER, binding_id=uuid.uuid4(), part="route")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_dpone_xmin.contracts.endpoint import FixedEndpoints
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import FixedEndpoints, Route
 
 
 def resolve_endpoints(route: Route) -> FixedEndpoints:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from airflow.sdk import BaseHook
 
 if TYPE_CHECKING:
-    from airflow_dpone_xmin.contracts.endpoint import Endpoint
     from airflow_dpone_xmin.contracts.registry import RegistryConnection
-    from airflow_dpone_xmin.contracts.route import Layout
+    from airflow_dpone_xmin.contracts.route import Endpoint, Layout
     from airflow_dpone_xmin.target.engine import Engine, Session
 
 

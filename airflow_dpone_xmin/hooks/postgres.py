@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 
 if TYPE_CHECKING:
-    from airflow_dpone_xmin.contracts.endpoint import Endpoint
     from airflow_dpone_xmin.contracts.registry import RegistryConnection
+    from airflow_dpone_xmin.contracts.route import Endpoint
     from airflow_dpone_xmin.source.session import Session
 
 

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from airflow_dpone_xmin.contracts.endpoint import FixedEndpoints
-    from airflow_dpone_xmin.contracts.route import Route
+    from airflow_dpone_xmin.contracts.route import FixedEndpoints, Route
     from airflow_dpone_xmin.runtime.evidence import Outcome
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import Endpoint, Route
 from airflow_dpone_xmin.contracts.state import ActionCounts
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_transfer
 from airflow_dpone_xmin.runtime.inspect import View, looking
 from airflow_dpone_xmin.target.catalog_reads import server_time

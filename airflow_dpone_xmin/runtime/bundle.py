@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dpone_xmin import __version__
-from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import campaign_key, rows_digest
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.contracts.state import Receipt
 from airflow_dpone_xmin.registry.keys import write_new
 from airflow_dpone_xmin.runtime.evidence import EVIDENCE_VERSION, receipt_document

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 
 from airflow_dpone_xmin.contracts.campaign import Anchor, Campaign, CampaignProgress, CampaignSpec, CampaignState
 from airflow_dpone_xmin.contracts.columns import Projection
-from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.envelope import Horizons
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import campaign_key, invocation_digest, plan_digest
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress, silent
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, VerifiedTarget, resolve_identity, verify_target
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, refusal_document

@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from airflow_dpone_xmin.contracts.columns import Projection
-from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.errors import CODES, XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.runtime.admission import (
     RouteIdentity,
     missing_target_grants,

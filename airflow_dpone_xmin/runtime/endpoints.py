@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.runtime.settings import airflow_is_configured
 
 ENTRY_EXTRA = "dpone_registry_entry"

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import invocation_digest
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, read_position, resolve_identity
 from airflow_dpone_xmin.runtime.evidence import receipt_document

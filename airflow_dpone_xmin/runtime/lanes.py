@@ -19,10 +19,9 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from airflow_dpone_xmin.contracts.campaign import CampaignState
-from airflow_dpone_xmin.contracts.endpoint import EndpointResolver, FixedEndpoints
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress, silent
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import EndpointResolver, FixedEndpoints, Route
 from airflow_dpone_xmin.runtime.campaign import open_campaign, publish_campaign, spec_of
 from airflow_dpone_xmin.runtime.evidence import Outcome
 from airflow_dpone_xmin.runtime.lane import LaneResult, run_lane

@@ -17,12 +17,11 @@ from uuid import UUID
 
 from sqlalchemy import and_, bindparam, case, func, or_, select, text
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import target_identity
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.registry import RegistryConnection
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, TableName
 from airflow_dpone_xmin.contracts.state import Receipt
 from airflow_dpone_xmin.target.authority import compare_pins
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint, EndpointResolver
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, Route, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, EndpointResolver, Layout, Namespace, Route, TableName
 from airflow_dpone_xmin.registry.discover import database_fragment
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base

@@ -14,13 +14,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from airflow_dpone_xmin.contracts.endpoint import EndpointResolver
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import invocation_digest
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, silent
 from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.contracts.repair import PAYLOAD_TYPE, Allow, CheckpointBinding, RepairAuthority, TransferBinding
-from airflow_dpone_xmin.contracts.route import Route
+from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.policy.repair import require_valid
 from airflow_dpone_xmin.registry.parse import parse_json, parse_yaml

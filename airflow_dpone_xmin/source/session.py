@@ -19,9 +19,9 @@ import pyarrow as pa
 from adbc_driver_manager._reader import AdbcRecordBatchReader
 from psycopg import conninfo, pq, sql
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.route import Endpoint
 
 #: Without these a vanished network leaves a read waiting for hours.
 _DEFAULTS: Mapping[str, str] = {

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint, EndpointResolver
-from airflow_dpone_xmin.contracts.route import Layout, Route
+from airflow_dpone_xmin.contracts.route import Endpoint, EndpointResolver, Layout, Route
 from airflow_dpone_xmin.target.ddl import DdlDialect
 from airflow_dpone_xmin.target.engine import Engine
 

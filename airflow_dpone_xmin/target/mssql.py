@@ -22,10 +22,9 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, TableName
 from airflow_dpone_xmin.target import mssql_queries as queries
 from airflow_dpone_xmin.target import mssql_sql as _spellings  # noqa: F401  (registers them)
 from airflow_dpone_xmin.target.authority import verify_place

@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy import URL
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.route import Endpoint
 
 ODBC_DRIVER = "ODBC Driver 18 for SQL Server"
 LOGIN_TIMEOUT_SECONDS = 10

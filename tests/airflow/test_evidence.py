@@ -16,7 +16,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_outlet_events
 from airflow.sdk.observability import stats
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.links.receipt import ReceiptLink
 from airflow_dpone_xmin.operators.lineage import operator_lineage
 from tests.airflow.conftest import Operator, context

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.registry.keys import read_signer
 from airflow_dpone_xmin.registry.sign import sign_registry

@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy import Column
 
 from airflow_dpone_xmin.contracts.columns import Family
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, TableName
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.connect import ddl_dialect
 from airflow_dpone_xmin.target.ddl import Script, render_catalog, render_route, type_text

@@ -11,9 +11,9 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.evidence import Outcome
 from airflow_dpone_xmin.runtime.reconcile import dry_run

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.evidence import evidence_document, preview_document, receipt_document
 from airflow_dpone_xmin.runtime.reconcile import dry_run

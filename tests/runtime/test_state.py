@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.envelope import Payload
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from tests.world import MODES, Setup, World
 

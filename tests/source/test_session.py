@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.source.session import Session, conninfo_of
 from tests.source.support import SourceDb, rows_of

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import CODES, XminError
 from airflow_dpone_xmin.contracts.manifest import parse_manifest
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.registry import RegistryDocument
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.policy.route import resolve_routes, select_route
 from airflow_dpone_xmin.runtime.check import check_connections
 from airflow_dpone_xmin.runtime.inspect import state_document

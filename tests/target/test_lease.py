@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Layout, Route
+from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Route
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.target import lease as module
 from airflow_dpone_xmin.target.connect import engine_for

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
 from airflow_dpone_xmin.contracts.codes import CODES
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.manifest import parse_manifest
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.target import mssql_driver
 from airflow_dpone_xmin.target.mssql_driver import driver_options, odbc_url
 

@@ -196,8 +196,7 @@ def test_ownership_is_a_surplus_right(world: World) -> None:
 
 def test_what_is_asked_of_sql_server() -> None:
     """Rights on every immutable table and its schema; the statement is compiled, the flavour under test knows no grants."""
-    from airflow_dpone_xmin.contracts.endpoint import Endpoint
-    from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+    from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, TableName
     from airflow_dpone_xmin.target.mssql import MssqlEngine
 
     state = Namespace("Gov", "governance")

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_dpone_xmin.contracts.endpoint import Endpoint
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, TableName
 from airflow_dpone_xmin.runtime.check import check_connections
 from airflow_dpone_xmin.runtime.provision import catalog_differences, upgrade_catalog
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, build_catalog
