@@ -19,8 +19,7 @@ from airflow_dpone_xmin.contracts.state import Checkpoint, Invocation, Receipt
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases, verify_one_commit, verify_session_pair
 from airflow_dpone_xmin.target.campaign_ledger import require_unfenced
-from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
-from airflow_dpone_xmin.target.catalog_reads import server_time
+from airflow_dpone_xmin.target.catalog import Catalog, build_catalog, server_time
 from airflow_dpone_xmin.target.ddl import privileges, target_privileges
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import TableFacts

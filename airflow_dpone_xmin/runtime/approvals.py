@@ -14,7 +14,7 @@ from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_transfer
 from airflow_dpone_xmin.runtime.inspect import View, looking
-from airflow_dpone_xmin.target.catalog_reads import server_time
+from airflow_dpone_xmin.target.catalog import server_time
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
 
 LOOK_SECONDS = 30.0

@@ -29,7 +29,7 @@ from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.chunks import Opened, take_anchor
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger, require_unfenced
-from airflow_dpone_xmin.target.catalog_reads import server_time
+from airflow_dpone_xmin.target.catalog import server_time
 from airflow_dpone_xmin.target.connect import engine_of
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.lease import staging_lease

@@ -12,8 +12,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.target.authority import verify_databases, verify_place
-from airflow_dpone_xmin.target.catalog import Catalog
-from airflow_dpone_xmin.target.catalog_reads import MAX_PARAMETERS
+from airflow_dpone_xmin.target.catalog import MAX_PARAMETERS, Catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import SessionFacts
 from airflow_dpone_xmin.target.lease import sweep

@@ -25,7 +25,7 @@ from airflow_dpone_xmin.policy.repair import require_valid
 from airflow_dpone_xmin.registry.parse import parse_json, parse_yaml
 from airflow_dpone_xmin.registry.verify import verify_document
 from airflow_dpone_xmin.runtime.inspect import looking, opened
-from airflow_dpone_xmin.target.catalog_reads import server_time
+from airflow_dpone_xmin.target.catalog import server_time
 from airflow_dpone_xmin.target.proof import require_catalog
 from airflow_dpone_xmin.target.repair import RepairSelection, authority_of_row, row_of_authority
 

@@ -27,8 +27,7 @@ from airflow_dpone_xmin.contracts.campaign import (
 from airflow_dpone_xmin.contracts.envelope import Horizons
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
-from airflow_dpone_xmin.target.catalog import Catalog
-from airflow_dpone_xmin.target.catalog_reads import locked, no_parameter_for_null, server_time
+from airflow_dpone_xmin.target.catalog import Catalog, locked, no_parameter_for_null, server_time
 from airflow_dpone_xmin.target.engine import Session
 
 _ROWS_PER_INSERT = 200

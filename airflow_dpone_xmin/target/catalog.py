@@ -1,20 +1,24 @@
 """The catalog: every table this product keeps, as one SQLAlchemy ``MetaData``, on both engines.
 
 Schemas are logical (``state``, ``dbo``); a session translates them to real ones. The owner provisions the tables from ``ddl render``;
-runtime has no DDL right on them and verifies them exactly. Imports contracts and the catalog's own parts.
+runtime has no DDL right on them and verifies them exactly. What every read and write of them shares stands at the end: the server's
+clock, existence reads that hold their range, NULL without a parameter. Imports contracts and the target's own modules.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Numeric, SmallInteger, Table
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Numeric, Select, SmallInteger, Table, null, select
 
 from airflow_dpone_xmin.contracts.route import CatalogNames
 from airflow_dpone_xmin.target import catalog_loads as loads
 from airflow_dpone_xmin.target.catalog_parts import catalog_table, column
-from airflow_dpone_xmin.target.sql import STATE, TARGET_DBO, Guid, Hash, LongText, Text, Utc
+from airflow_dpone_xmin.target.engine import Session
+from airflow_dpone_xmin.target.sql import STATE, TARGET_DBO, Guid, Hash, LongText, Now, Text, Utc
 
 CATALOG_VERSION = 2
 """Version 2 made ``invocation_digest`` unique on load attempts; ``target/upgrade.py`` migrates version 1."""
@@ -327,3 +331,28 @@ def _head(m: MetaData) -> Table:
         key=("target_identity",),
         schema=TARGET_DBO,
     )
+
+
+MAX_PARAMETERS = 1000
+"""SQL Server takes 2,100 parameters in one statement."""
+
+LOCKED_READ = "WITH (UPDLOCK, HOLDLOCK)"
+"""Existence reads keep the range that they found empty (SQL Server, "Table hints")."""
+
+
+def server_time(session: Session) -> datetime:
+    """The server's UTC clock, naive."""
+    value = session.scalar("clock", select(Now()))
+    assert isinstance(value, datetime)
+    return value
+
+
+def no_parameter_for_null(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with NULL as a keyword."""
+    # A driver must ask the server for the type of an untyped NULL parameter: a round trip, and a way to fail, inside the transaction.
+    return {name: null() if value is None else value for name, value in values.items()}
+
+
+def locked(table: Table, condition: Any) -> Select[Any]:
+    """An existence read on a small catalog table: inside a serializable transaction what it did not find stays absent."""
+    return select(table).where(condition).with_hint(table, LOCKED_READ, "mssql")

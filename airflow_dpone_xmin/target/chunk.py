@@ -19,8 +19,7 @@ from airflow_dpone_xmin.contracts.identity import operation_key
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
-from airflow_dpone_xmin.target.catalog import Catalog
-from airflow_dpone_xmin.target.catalog_reads import server_time
+from airflow_dpone_xmin.target.catalog import Catalog, server_time
 from airflow_dpone_xmin.target.dml import Actions
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.identity import TargetBinding, require_binding

@@ -23,8 +23,7 @@ from airflow_dpone_xmin.policy.guards import judge_min_rows
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_transfer
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import require_unfenced
-from airflow_dpone_xmin.target.catalog import Catalog
-from airflow_dpone_xmin.target.catalog_reads import server_time
+from airflow_dpone_xmin.target.catalog import Catalog, server_time
 from airflow_dpone_xmin.target.classify import (
     AFTER,
     BEFORE,

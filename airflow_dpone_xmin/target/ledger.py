@@ -18,8 +18,7 @@ from airflow_dpone_xmin.contracts.envelope import Payload
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.state import ActionCounts, Checkpoint, Head, Receipt
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
-from airflow_dpone_xmin.target.catalog import COUNT_COLUMNS, DIGEST_COLUMNS, Catalog
-from airflow_dpone_xmin.target.catalog_reads import locked, no_parameter_for_null, server_time
+from airflow_dpone_xmin.target.catalog import COUNT_COLUMNS, DIGEST_COLUMNS, Catalog, locked, no_parameter_for_null, server_time
 from airflow_dpone_xmin.target.engine import Session
 
 

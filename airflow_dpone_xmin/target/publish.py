@@ -29,8 +29,7 @@ from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admi
 from airflow_dpone_xmin.policy.snapshot import SnapshotToken, spell, union
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
-from airflow_dpone_xmin.target.catalog import Catalog
-from airflow_dpone_xmin.target.catalog_reads import server_time
+from airflow_dpone_xmin.target.catalog import Catalog, server_time
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.finalize import owner_position
 from airflow_dpone_xmin.target.gate import approvable, ownership_conflict, repair_binding
