@@ -25,9 +25,8 @@ from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
 from airflow_dpone_xmin.target.shadow import ShadowDialect, equal_keys, filled_table, require_shadow
 from airflow_dpone_xmin.target.shape import live_table, require_shape
-from airflow_dpone_xmin.target.sql import Count
+from airflow_dpone_xmin.target.sql import Count, target_table
 from airflow_dpone_xmin.target.staging import Staged
-from airflow_dpone_xmin.target.tables import target_table
 from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
 
 

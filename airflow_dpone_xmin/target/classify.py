@@ -14,8 +14,7 @@ from sqlalchemy import Insert, Select, Table, and_, case, cast, func, insert, li
 from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.route import DeleteMode
 from airflow_dpone_xmin.contracts.state import Classification
-from airflow_dpone_xmin.target.sql import Count, Physical
-from airflow_dpone_xmin.target.tables import COUNT, KIND, PASS, Stage, active
+from airflow_dpone_xmin.target.sql import COUNT, KIND, PASS, Count, Physical, Stage, active
 
 MATCHED, MISSING, ABSENT, TOMBSTONED, RETAINED = range(5)
 """Kinds: active with key; active without key; key without row; tombstone with key; tombstone without key."""

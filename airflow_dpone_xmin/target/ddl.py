@@ -21,8 +21,7 @@ from airflow_dpone_xmin.policy.limits import limit_violations
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, COMPONENT, Catalog
 from airflow_dpone_xmin.target.engine import Engine
 from airflow_dpone_xmin.target.facts import ColumnFacts
-from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, Physical
-from airflow_dpone_xmin.target.tables import target_table
+from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, Physical, target_table
 
 READ, APPEND, CHANGE = ("SELECT",), ("SELECT", "INSERT"), ("SELECT", "INSERT", "UPDATE")
 

@@ -32,8 +32,7 @@ from sqlalchemy import (
 from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, LOAD_ID, LOADED_AT, UPDATED_AT, DeleteMode
 from airflow_dpone_xmin.target.classify import BEFORE, MISSING, PASS_HINT
-from airflow_dpone_xmin.target.sql import Differs, Guid, Utc
-from airflow_dpone_xmin.target.tables import KIND, PASS, Stage, active
+from airflow_dpone_xmin.target.sql import KIND, PASS, Differs, Guid, Stage, Utc, active
 
 
 class Actions:

@@ -22,7 +22,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
 from airflow_dpone_xmin.target.facts import ObservedDatabase, SessionFacts, TableFacts
-from airflow_dpone_xmin.target.tables import Stage
+from airflow_dpone_xmin.target.sql import Stage
 
 Phase = Literal["before", "after"]
 

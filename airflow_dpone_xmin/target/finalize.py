@@ -43,8 +43,7 @@ from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.record import record_of, write_record
 from airflow_dpone_xmin.target.repair import admitted_authority
 from airflow_dpone_xmin.target.shape import live_key, live_table, require_shape
-from airflow_dpone_xmin.target.sql import Count
-from airflow_dpone_xmin.target.tables import target_table
+from airflow_dpone_xmin.target.sql import Count, target_table
 from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
 from airflow_dpone_xmin.target.work import Position, Work
 

@@ -31,8 +31,17 @@ from airflow_dpone_xmin.target.authority import verify_place
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role, Session, closing_on_error, observe
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble, exactly_in
 from airflow_dpone_xmin.target.mssql_driver import bulk_session, code_of, limit_statements, login_timeout, odbc_url, require_pyodbc
-from airflow_dpone_xmin.target.sql import KEY_COLLATION, STAGING, STATE, TARGET, TARGET_DBO, namespace_of
-from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
+from airflow_dpone_xmin.target.sql import (
+    KEY_COLLATION,
+    STAGE_PREFIX,
+    STAGING,
+    STATE,
+    TARGET,
+    TARGET_DBO,
+    Stage,
+    difference_table,
+    namespace_of,
+)
 
 _NATIVE_ERROR = re.compile(r"\((\d+)\)")
 _PINS = "SET XACT_ABORT, QUOTED_IDENTIFIER, ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL ON"

@@ -28,8 +28,7 @@ from airflow_dpone_xmin.target import postgres_sql as _spellings  # noqa: F401  
 from airflow_dpone_xmin.target.authority import verify_place
 from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Isolation, Role, Session, closing_on_error, observe
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, ObservedDatabase, SessionFacts, TableFacts, assemble, exactly_in
-from airflow_dpone_xmin.target.sql import STAGING, STATE, TARGET, TARGET_DBO, namespace_of
-from airflow_dpone_xmin.target.tables import STAGE_PREFIX, Stage, difference_table
+from airflow_dpone_xmin.target.sql import STAGE_PREFIX, STAGING, STATE, TARGET, TARGET_DBO, Stage, difference_table, namespace_of
 
 _LOGIN_STATES = (
     ("3D000", re.compile(r'database ".*" does not exist', re.IGNORECASE)),

@@ -22,8 +22,7 @@ from airflow_dpone_xmin.policy.repair import admit_deletes, require_bounds
 from airflow_dpone_xmin.target.classify import PASS_HINT
 from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.facts import TableFacts
-from airflow_dpone_xmin.target.sql import TARGET, Count, Flag, Guid, Utc
-from airflow_dpone_xmin.target.tables import active
+from airflow_dpone_xmin.target.sql import TARGET, Count, Flag, Guid, Utc, active
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from airflow_dpone_xmin.policy.overrides import holds
 from airflow_dpone_xmin.target.ddl import type_text
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import TableFacts, plain_predicate
-from airflow_dpone_xmin.target.sql import TARGET, Physical
-from airflow_dpone_xmin.target.tables import target_table
+from airflow_dpone_xmin.target.sql import TARGET, Physical, target_table
 
 
 def live_table(engine: Engine, session: Session, target: TableName) -> TableFacts:

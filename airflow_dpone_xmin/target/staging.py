@@ -25,8 +25,7 @@ from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import SessionFacts
 from airflow_dpone_xmin.target.fingerprint import EXACT, Fingerprints
 from airflow_dpone_xmin.target.lease import StagingLease
-from airflow_dpone_xmin.target.sql import Count, Fingerprint, fingerprint_weights
-from airflow_dpone_xmin.target.tables import Stage, stage_table
+from airflow_dpone_xmin.target.sql import Count, Fingerprint, Stage, fingerprint_weights, stage_table
 
 
 @dataclass(frozen=True, slots=True)

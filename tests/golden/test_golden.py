@@ -19,8 +19,7 @@ from airflow_dpone_xmin.target.ddl import Script, render_catalog, render_route, 
 from airflow_dpone_xmin.target.evolution import plan_evolution
 from airflow_dpone_xmin.target.facts import ColumnFacts, IndexFacts, TableFacts
 from airflow_dpone_xmin.target.mssql import MssqlEngine
-from airflow_dpone_xmin.target.sql import Physical
-from airflow_dpone_xmin.target.tables import target_table
+from airflow_dpone_xmin.target.sql import Physical, target_table
 from tests.golden.recorder import Recorder, document, recording
 from tests.target.test_evolution import SAFE
 from tests.target.test_evolution import TABLE as ORDERS
