@@ -19,8 +19,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.route import DeleteMode
 from airflow_dpone_xmin.contracts.state import ActionCounts, Classification, Receipt
-from airflow_dpone_xmin.policy.guards import judge_min_rows
-from airflow_dpone_xmin.policy.repair import RepairBinding, admit_transfer
+from airflow_dpone_xmin.policy.repair import RepairBinding, admit_transfer, judge_min_rows
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import require_unfenced
 from airflow_dpone_xmin.target.catalog import Catalog, server_time

@@ -18,8 +18,15 @@ from airflow_dpone_xmin.contracts.errors import CODES, XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Checkpoint, Classification, Invocation
-from airflow_dpone_xmin.policy.guards import GuardVerdict, judge_deletes, observed_ratio
-from airflow_dpone_xmin.policy.repair import BOUNDS, admit_baseline, admit_deletes, require_bounds
+from airflow_dpone_xmin.policy.repair import (
+    BOUNDS,
+    GuardVerdict,
+    admit_baseline,
+    admit_deletes,
+    judge_deletes,
+    observed_ratio,
+    require_bounds,
+)
 from airflow_dpone_xmin.policy.window import APPROVED, STRICT_STOP
 from airflow_dpone_xmin.target.work import Work
 

@@ -17,8 +17,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, LOAD_ID, UPDATED_AT, DeleteMode, Route
 from airflow_dpone_xmin.contracts.state import ActionCounts
-from airflow_dpone_xmin.policy.guards import GuardVerdict, judge_deletes
-from airflow_dpone_xmin.policy.repair import admit_deletes, require_bounds
+from airflow_dpone_xmin.policy.repair import GuardVerdict, admit_deletes, judge_deletes, require_bounds
 from airflow_dpone_xmin.target.classify import PASS_HINT
 from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.facts import TableFacts

@@ -17,8 +17,15 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import Allow, CheckpointBinding, RepairAuthority, TransferBinding
 from airflow_dpone_xmin.contracts.route import DeleteGuards
 from airflow_dpone_xmin.contracts.state import Checkpoint
-from airflow_dpone_xmin.policy.guards import judge_deletes
-from airflow_dpone_xmin.policy.repair import RepairBinding, admit_authority, admit_baseline, admit_deletes, admit_transfer, require_bounds
+from airflow_dpone_xmin.policy.repair import (
+    RepairBinding,
+    admit_authority,
+    admit_baseline,
+    admit_deletes,
+    admit_transfer,
+    judge_deletes,
+    require_bounds,
+)
 
 NOW = datetime(2026, 8, 15, 12, tzinfo=UTC)
 KEY, SCOPE, OLD = b"k" * 32, b"s" * 32, b"o" * 32
