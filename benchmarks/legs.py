@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from airflow_dpone_xmin.contracts.envelope import Payload
+from airflow_dpone_xmin.contracts.envelope import Payload, Prior
 from airflow_dpone_xmin.contracts.progress import Progress
-from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.policy.window import Window
 from airflow_dpone_xmin.source.extract import extraction_sql
 from benchmarks import budgets

@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from airflow_dpone_xmin.contracts.envelope import Envelope
+from airflow_dpone_xmin.contracts.envelope import Envelope, Prior
 from airflow_dpone_xmin.contracts.progress import Cancellation, silent
 from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
-from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.source.extract import extract

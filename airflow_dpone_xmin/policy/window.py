@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_dpone_xmin.contracts.envelope import Horizons, Payload
+from airflow_dpone_xmin.contracts.envelope import Horizons, Payload, Prior
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.policy.snapshot import SnapshotToken, sees_all_of
 
 EPOCH = 2**32

@@ -11,10 +11,10 @@ from uuid import UUID
 
 from uuid6 import uuid7
 
+from airflow_dpone_xmin.contracts.envelope import Prior
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import combined_digest, invocation_digest, schema_hash, scope_hash, state_key
 from airflow_dpone_xmin.contracts.route import Route
-from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.contracts.state import Checkpoint, Invocation, Receipt
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases, verify_one_commit, verify_session_pair

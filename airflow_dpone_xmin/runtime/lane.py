@@ -18,11 +18,11 @@ from tenacity import Retrying, retry_if_exception, wait_chain, wait_fixed
 from uuid6 import uuid7
 
 from airflow_dpone_xmin.contracts.campaign import RENEW_SECONDS, Campaign, CampaignState, ChunkLease, LoadReceipt
+from airflow_dpone_xmin.contracts.envelope import SourceRequest
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import invocation_digest
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress, silent
 from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
-from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.campaign import CampaignTarget, campaign_target, spec_of
 from airflow_dpone_xmin.runtime.leftovers import AFTERWARDS_SECONDS, sweep_stages

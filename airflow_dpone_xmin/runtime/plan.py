@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_dpone_xmin.contracts.columns import Projection
+from airflow_dpone_xmin.contracts.envelope import Prior
 from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
-from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.policy.window import Window, decide_window
 from airflow_dpone_xmin.runtime.admission import prior_of
 from airflow_dpone_xmin.runtime.check import Report, check_connections, check_static

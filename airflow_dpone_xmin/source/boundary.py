@@ -16,12 +16,11 @@ from typing import TypeVar
 from psycopg import sql
 
 from airflow_dpone_xmin.contracts.columns import Projection
-from airflow_dpone_xmin.contracts.envelope import Horizons
+from airflow_dpone_xmin.contracts.envelope import Horizons, SourceRequest
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress, silent
 from airflow_dpone_xmin.contracts.registry import RelationPin
 from airflow_dpone_xmin.contracts.route import Endpoint
-from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.source.authority import ObservedAuthority, observe, verify
 from airflow_dpone_xmin.source.projection import read_projection
 from airflow_dpone_xmin.source.relation import (

@@ -13,11 +13,10 @@ from psycopg import sql
 
 from airflow_dpone_xmin.contracts.campaign import SEED_REASON, Anchor, CampaignSpec, ChunkRange
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Projection
-from airflow_dpone_xmin.contracts.envelope import Envelope, Payload
+from airflow_dpone_xmin.contracts.envelope import Envelope, Payload, SourceRequest
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener
 from airflow_dpone_xmin.contracts.route import Endpoint
-from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.policy.chunks import plan_ranges, require_chunkable
 from airflow_dpone_xmin.policy.snapshot import SnapshotToken, sees_all_of
 from airflow_dpone_xmin.policy.window import Window

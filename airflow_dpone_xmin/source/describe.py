@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from psycopg import sql
 
 from airflow_dpone_xmin.contracts.columns import Projection
-from airflow_dpone_xmin.contracts.envelope import Horizons, SourceIdentity
+from airflow_dpone_xmin.contracts.envelope import Horizons, SourceIdentity, SourceRequest
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Endpoint
-from airflow_dpone_xmin.contracts.source import SourceRequest
 from airflow_dpone_xmin.source.authority import PinRow, authority_refusals, compare, observe
 from airflow_dpone_xmin.source.boundary import begin_read_only, read_horizons, resolve_refusals, server_version
 from airflow_dpone_xmin.source.projection import read_projection

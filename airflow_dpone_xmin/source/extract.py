@@ -18,10 +18,9 @@ from psycopg import sql
 
 from airflow_dpone_xmin.artifacts.writer import ArtifactWriter
 from airflow_dpone_xmin.contracts.columns import ColumnPlan, Family, Projection
-from airflow_dpone_xmin.contracts.envelope import Artifact, Envelope, Payload, SourceIdentity
+from airflow_dpone_xmin.contracts.envelope import Artifact, Envelope, Payload, Prior, SourceIdentity, SourceRequest
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
 from airflow_dpone_xmin.contracts.route import Endpoint
-from airflow_dpone_xmin.contracts.source import Prior, SourceRequest
 from airflow_dpone_xmin.policy.window import FROZEN_XIDS, DeltaWindow, Window, decide_window
 from airflow_dpone_xmin.source.boundary import Boundary, qualified, within_boundary
 from airflow_dpone_xmin.source.guards import Guards

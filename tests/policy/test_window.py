@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dpone_xmin.contracts.envelope import Horizons, Payload
+from airflow_dpone_xmin.contracts.envelope import Horizons, Payload, Prior
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.policy.window import EPOCH, FIRST_NORMAL, MAX_WIDTH, DeltaWindow, decide_window
 
 FINGERPRINT = b"f" * 32

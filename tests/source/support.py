@@ -13,11 +13,10 @@ import pyarrow as pa
 from psycopg import sql
 
 from airflow_dpone_xmin.artifacts.reader import open_artifact
-from airflow_dpone_xmin.contracts.envelope import Envelope, SourceIdentity
+from airflow_dpone_xmin.contracts.envelope import Envelope, Prior, SourceIdentity, SourceRequest
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, silent
 from airflow_dpone_xmin.contracts.registry import SourceAuthority
 from airflow_dpone_xmin.contracts.route import Endpoint
-from airflow_dpone_xmin.contracts.source import Prior, SourceRequest
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.registry.discover import discover_source
 from airflow_dpone_xmin.source.extract import extract

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from psycopg import sql
 
+from airflow_dpone_xmin.contracts.envelope import Prior
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.contracts.registry import SourceAuthority
-from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.source.authority import observe, verify
 from airflow_dpone_xmin.source.describe import describe

@@ -10,10 +10,9 @@ import time
 import psutil
 import pytest
 
-from airflow_dpone_xmin.contracts.envelope import Payload
+from airflow_dpone_xmin.contracts.envelope import Payload, Prior
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
-from airflow_dpone_xmin.contracts.source import Prior
 from airflow_dpone_xmin.policy.window import DeltaWindow, Window
 from airflow_dpone_xmin.source.extract import extraction_sql
 from tests.source.support import SourceDb, after, ids, keys_of, rows_of
