@@ -23,7 +23,6 @@ from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, VerifiedTarget, resolve_identity, verify_target
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, refusal_document
-from airflow_dpone_xmin.runtime.leftovers import sweep_stages
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
 from airflow_dpone_xmin.source.chunks import Opened, take_anchor
@@ -32,7 +31,7 @@ from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger, require_un
 from airflow_dpone_xmin.target.catalog import server_time
 from airflow_dpone_xmin.target.connect import engine_of
 from airflow_dpone_xmin.target.engine import Engine, Session
-from airflow_dpone_xmin.target.lease import staging_lease
+from airflow_dpone_xmin.target.lease import staging_lease, sweep_stages
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.publish import (
     CampaignWork,

@@ -25,7 +25,6 @@ from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progre
 from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.campaign import CampaignTarget, campaign_target, spec_of
-from airflow_dpone_xmin.runtime.leftovers import AFTERWARDS_SECONDS, sweep_stages
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
 from airflow_dpone_xmin.source.chunks import extract_chunk
@@ -34,7 +33,7 @@ from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.chunk import ChunkWork, chunk_operation, chunk_resource, commit_chunk, repair_chunk
 from airflow_dpone_xmin.target.engine import Session
-from airflow_dpone_xmin.target.lease import StagingLease, staging_lease
+from airflow_dpone_xmin.target.lease import AFTERWARDS_SECONDS, StagingLease, staging_lease, sweep_stages
 from airflow_dpone_xmin.target.staging import stage_envelope
 from airflow_dpone_xmin.target.transaction import CommitInDoubt, outcome_unknown, probe, rolled_back
 

@@ -22,7 +22,6 @@ from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
 from airflow_dpone_xmin.runtime.admission import Admitted, RouteIdentity, admit, approval_binding, source_prior
 from airflow_dpone_xmin.runtime.evidence import Outcome, Recorder, evidence_document, refusal_document
-from airflow_dpone_xmin.runtime.leftovers import AFTERWARDS_SECONDS, sweep_stages
 from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, sweep_directories, work_base
 from airflow_dpone_xmin.source.extract import extract
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
@@ -31,7 +30,7 @@ from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Engine, Session
 from airflow_dpone_xmin.target.evolution import Evolution, apply_evolution, plan_evolution
 from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
-from airflow_dpone_xmin.target.lease import StagingLease, staging_lease
+from airflow_dpone_xmin.target.lease import AFTERWARDS_SECONDS, StagingLease, staging_lease, sweep_stages
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.staging import stage_envelope

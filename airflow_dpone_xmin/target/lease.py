@@ -1,12 +1,14 @@
 """The staging lease: a session in the signed staging database that marks a load as alive, from before CREATE until after cleanup.
 
 Its continuity is proven by an application lock and by the database's pins, before and after every staging step (reference "Signed SQL
-Server database authority"): an ordinary DROP and CREATE of the same name cannot substitute another database during a long load. Imports
-contracts, tenacity and the target's own modules.
+Server database authority"): an ordinary DROP and CREATE of the same name cannot substitute another database during a long load. Staging
+tables of killed attempts, whose lease nobody holds, are dropped by every run and every lane of a route. Imports contracts, tenacity and
+the target's own modules.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
@@ -15,17 +17,21 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_befo
 from tenacity.stop import stop_any
 
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
 from airflow_dpone_xmin.contracts.route import Route
-from airflow_dpone_xmin.target.authority import verify_database, verify_place
+from airflow_dpone_xmin.target.authority import verify_database, verify_databases, verify_place
+from airflow_dpone_xmin.target.catalog import MAX_PARAMETERS, Catalog
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import SessionFacts
+from airflow_dpone_xmin.target.ledger import Ledger
 
 TRANSIENT = frozenset({"08001", "08003", "08007", "08S01", "HYT00", "HYT01"})
 """The only SQLSTATEs after which a fresh pair of sessions is tried again."""
 WAITS_SECONDS = (5, 10)
 DEADLINE_SECONDS = 45
 STATEMENT_SECONDS = 5.0
+AFTERWARDS_SECONDS, SWEEP_SECONDS = 5.0, 1.0
+"""Longest waits for a lock once a run's outcome is decided or in doubt, and of a sweep."""
 
 
 class StagingLease:
@@ -136,6 +142,40 @@ def sweep(engine: Engine, session: Session, load_ids: Iterable[UUID]) -> Iterato
             yield load_id, error
         finally:
             engine.release(session, resource=resource)
+
+
+def sweep_stages(
+    engine: Engine,
+    route: Route,
+    catalog: Catalog,
+    target_identity: bytes,
+    *,
+    keep: UUID,
+    place: SessionFacts,
+    progress: Listener,
+    cancel: Cancellation,
+) -> None:
+    """Best effort: what stays is told as ``CLEANUP_FAILED`` and left to the next one. Other targets' loads are theirs to sweep.
+
+    :param target_identity: 32 bytes; loads that the ledger knows for another target are left alone.
+    :param keep: the caller's own load.
+    :param place: of the caller's leased session; nothing is dropped anywhere else.
+    :raises XminError: ``run.cancelled``.
+    """
+    try:
+        with (
+            contextlib.closing(engine.connect("target", cancel=cancel, lock_timeout=AFTERWARDS_SECONDS)) as session,
+            contextlib.closing(engine.connect("staging", cancel=cancel, lock_timeout=SWEEP_SECONDS)) as staging,
+        ):
+            authority = verify_databases(engine, session, route)
+            verify_place(place, engine.session_facts(staging))
+            found = set(sorted(set(engine.list_stages(staging)) - {keep})[:MAX_PARAMETERS])
+            ledger = Ledger(session, catalog, authority)
+            for load_id, error in sweep(engine, staging, sorted(found - ledger.loads_of_others(found, target_identity))):
+                progress(Progress("CLEANUP_FAILED", note=f"load {load_id}: {error.code}"))
+    except XminError as error:
+        cancel.check()
+        progress(Progress("CLEANUP_FAILED", note=error.code))
 
 
 def lease_resource(load_id: UUID) -> str:
