@@ -25,14 +25,13 @@ from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.finalize import owner_position
 from airflow_dpone_xmin.target.gate import ownership_conflict, repair_binding
-from airflow_dpone_xmin.target.identity import TargetBinding, resolve_binding
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import require_catalog
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
 from airflow_dpone_xmin.target.shape import has_rows, key_types, live_table
 from airflow_dpone_xmin.target.sql import STAGING, TARGET
 from airflow_dpone_xmin.target.transaction import exclusive
-from airflow_dpone_xmin.target.work import Position
+from airflow_dpone_xmin.target.work import Position, TargetBinding, resolve_binding
 
 
 @dataclass(frozen=True, slots=True)

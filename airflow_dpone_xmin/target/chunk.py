@@ -22,12 +22,12 @@ from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import Catalog, server_time
 from airflow_dpone_xmin.target.dml import Actions
 from airflow_dpone_xmin.target.engine import Engine, Session
-from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
 from airflow_dpone_xmin.target.shadow import ShadowDialect, equal_keys, filled_table, require_shadow
 from airflow_dpone_xmin.target.shape import live_table, require_shape
 from airflow_dpone_xmin.target.sql import Count, target_table
 from airflow_dpone_xmin.target.staging import Staged
 from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
+from airflow_dpone_xmin.target.work import TargetBinding, require_binding
 
 
 @dataclass(frozen=True, slots=True)

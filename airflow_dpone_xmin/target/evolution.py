@@ -20,11 +20,10 @@ from airflow_dpone_xmin.target.catalog import Catalog
 from airflow_dpone_xmin.target.ddl import DdlDialect
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import ColumnFacts, TableFacts
-from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
 from airflow_dpone_xmin.target.shape import live_table, require_shape
 from airflow_dpone_xmin.target.sql import TARGET
 from airflow_dpone_xmin.target.transaction import exclusive
-from airflow_dpone_xmin.target.work import lock_resource
+from airflow_dpone_xmin.target.work import TargetBinding, lock_resource, require_binding
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,14 +37,13 @@ from airflow_dpone_xmin.target.dml import Actions
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.facts import TableFacts
 from airflow_dpone_xmin.target.gate import DRIFT, Competitor, Gate, counts_of, stopped
-from airflow_dpone_xmin.target.identity import require_binding
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.record import record_of, write_record
 from airflow_dpone_xmin.target.repair import admitted_authority
 from airflow_dpone_xmin.target.shape import live_key, live_table, require_shape
 from airflow_dpone_xmin.target.sql import Count, target_table
 from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
-from airflow_dpone_xmin.target.work import Position, Work
+from airflow_dpone_xmin.target.work import Position, Work, require_binding
 
 
 def finalize(engine: Engine, session: Session, catalog: Catalog, work: Work, *, authority: VerifiedDatabases) -> Receipt:

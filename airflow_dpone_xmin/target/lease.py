@@ -8,9 +8,8 @@ the target's own modules.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from uuid import UUID
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_before_delay, wait_chain, wait_fixed
@@ -164,8 +163,8 @@ def sweep_stages(
     """
     try:
         with (
-            contextlib.closing(engine.connect("target", cancel=cancel, lock_timeout=AFTERWARDS_SECONDS)) as session,
-            contextlib.closing(engine.connect("staging", cancel=cancel, lock_timeout=SWEEP_SECONDS)) as staging,
+            closing(engine.connect("target", cancel=cancel, lock_timeout=AFTERWARDS_SECONDS)) as session,
+            closing(engine.connect("staging", cancel=cancel, lock_timeout=SWEEP_SECONDS)) as staging,
         ):
             authority = verify_databases(engine, session, route)
             verify_place(place, engine.session_facts(staging))

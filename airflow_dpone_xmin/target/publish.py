@@ -32,7 +32,6 @@ from airflow_dpone_xmin.target.catalog import Catalog, server_time
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.finalize import owner_position
 from airflow_dpone_xmin.target.gate import approvable, ownership_conflict, repair_binding
-from airflow_dpone_xmin.target.identity import TargetBinding, require_binding
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.record import Record, write_record
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
@@ -48,7 +47,7 @@ from airflow_dpone_xmin.target.shadow import (
 from airflow_dpone_xmin.target.shape import has_rows, live_table, require_key
 from airflow_dpone_xmin.target.sql import TARGET
 from airflow_dpone_xmin.target.transaction import commit_or_doubt, exclusive
-from airflow_dpone_xmin.target.work import Position, lock_resource
+from airflow_dpone_xmin.target.work import Position, TargetBinding, lock_resource, require_binding
 
 SEAL_SECONDS, SEAL_PAUSE_SECONDS = 5.0, 2.0
 """How long the exchange keeps readers waiting behind a long one, and how long it then lets them through."""
