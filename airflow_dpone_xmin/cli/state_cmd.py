@@ -84,7 +84,7 @@ def evidence_export(
 ) -> None:
     """Write receipts, attempts, approvals and campaign with an index of SHA-256 checksums; an incomplete set is refused."""
     from airflow_dpone_xmin.cli.output import print_facts
-    from airflow_dpone_xmin.runtime.bundle import export_bundle
+    from airflow_dpone_xmin.runtime.inspect import export_bundle
 
     route = load_route(context, manifest, table)
     index = export_bundle(route, endpoints=context.endpoints, output=output, run_id=run_id, map_index=map_index)

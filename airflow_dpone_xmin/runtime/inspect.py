@@ -1,27 +1,40 @@
-"""Looking at a route's state and receipts, read-only. Imports everything below runtime."""
+"""Looking at a route's state and receipts, and the evidence bundle: all that proves its commits, as files with SHA-256 checksums.
+
+Read-only in the databases. A set that is not complete is refused before anything is written; ``SHA256SUMS`` is written last, so that a
+directory without it is no bundle. Imports everything below runtime.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from airflow_dpone_xmin import __version__
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.identity import invocation_digest
+from airflow_dpone_xmin.contracts.identity import campaign_key, invocation_digest, rows_digest
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.contracts.state import Invocation, Receipt
+from airflow_dpone_xmin.registry.keys import write_new
 from airflow_dpone_xmin.runtime.admission import RouteIdentity, read_position, resolve_identity
-from airflow_dpone_xmin.runtime.evidence import receipt_document
+from airflow_dpone_xmin.runtime.evidence import EVIDENCE_VERSION, receipt_document
 from airflow_dpone_xmin.target.authority import VerifiedDatabases, verify_databases
+from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import build_catalog
 from airflow_dpone_xmin.target.connect import engine_of
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import require_schemas
+from airflow_dpone_xmin.target.repair import authority_of_row
+
+SUMS = "SHA256SUMS"
 
 
 def state_document(route: Route, *, endpoints: EndpointResolver) -> dict[str, Any]:
@@ -126,3 +139,173 @@ def opened(route: Route, endpoints: EndpointResolver) -> Iterator[tuple[Ledger, 
     """Ledger and identity alone."""
     with looking(route, endpoints) as view:
         yield view.ledger, view.identity
+
+
+def export_bundle(
+    route: Route, *, endpoints: EndpointResolver, output: Path, run_id: str | None = None, map_index: int = -1
+) -> dict[str, Any]:
+    """Write the evidence of a route, or of one of its runs.
+
+    :param output: directory, new or empty.
+    :param run_id: only this run; None for every commit of the route's state key.
+    :returns: the index, as written.
+    :raises XminError: ``evidence.not_found``, ``evidence.incomplete``, ``registry.output_exists``, ``registry.unwritable``, and what
+        looking at the state raises.
+    """
+    if output.is_dir() and any(output.iterdir()):
+        raise XminError("registry.output_exists", f"{output} is not empty.")
+    # The state first: what commits while this reads lies beyond its checkpoint and is left out.
+    state = state_document(route, endpoints=endpoints)
+    with looking(route, endpoints) as view:
+        found = find_receipts(view.ledger, view.identity, route, run_id=run_id, map_index=map_index, limit=None)
+        bundle = _Bundle(view, route, state, whole=run_id is None)
+        bundle.collect(list(reversed(found)))
+    if bundle.gaps:
+        raise XminError("evidence.incomplete", f"{bundle.gaps[0]}.", details={"gaps": bundle.gaps})
+    return bundle.write(output)
+
+
+class _Bundle:
+    """The documents of one export, and what is missing from them."""
+
+    def __init__(self, view: View, route: Route, state: Mapping[str, Any], *, whole: bool) -> None:
+        self._view, self._route, self._state, self._whole = view, route, state, whole
+        self._documents: dict[str, tuple[str, Any]] = {}
+        self._receipts: list[Receipt] = []
+        self._unrecorded: list[int] = []
+        self.gaps: list[str] = []
+
+    def collect(self, receipts: Sequence[Receipt]) -> None:
+        """Read everything that belongs to the receipts.
+
+        :param receipts: oldest first.
+        """
+        checkpoint = self._state["checkpoint"]
+        if self._whole:
+            self._documents["state.json"] = ("state", self._state)
+            receipts = [one for one in receipts if checkpoint is None or one.new_revision <= checkpoint["revision"]]
+            last = checkpoint["revision"] if checkpoint is not None else receipts[-1].new_revision
+            missing = sorted(set(range(1, last + 1)) - {one.new_revision for one in receipts})
+            self.gaps += [f"revision {revision} has no receipt" for revision in missing]
+        self._receipts = list(receipts)
+        invocation = None if self._whole else receipts[0].invocation_digest
+        attempts = [_attempt(row) for row in self._view.ledger.audits(self._view.identity.state_key, invocation=invocation)]
+        self._documents["attempts.json"] = ("attempts", attempts)
+        recorded = {attempt["receipt_id"]: attempt["evidence"]["receipt"] for attempt in attempts if attempt["receipt_id"]}
+        for receipt in receipts:
+            self._one(receipt, recorded.get(str(receipt.receipt_id)))
+
+    def _one(self, receipt: Receipt, recorded: Mapping[str, Any] | None) -> None:
+        document, revision = receipt_document(receipt), receipt.new_revision
+        self._documents[f"receipts/{revision:08}.json"] = ("receipt", document)
+        if recorded is None:
+            self._unrecorded.append(revision)
+        elif recorded != document:
+            self.gaps.append(f"revision {revision}: the attempt's own record contradicts the receipt")
+        broken = receipt.counts.violations(reconciled="keys_artifact_sha256" in receipt.digests)
+        self.gaps += [f"revision {revision}: the counters contradict each other ({name})" for name in broken]
+        if receipt.repair_authority_id is not None:
+            self._approval(receipt, receipt.repair_authority_id)
+        if receipt.kind == "seed":
+            self._campaign(receipt)
+
+    def _approval(self, receipt: Receipt, ref: str) -> None:
+        rows = self._view.ledger.list_authorities(limit=1, authority_id=ref)
+        authority = authority_of_row(rows[0]) if rows else None
+        if authority is None or authority.digest != receipt.repair_authority_digest or rows[0]["receipt_id"] != receipt.receipt_id:
+            self.gaps.append(f"revision {receipt.new_revision}: the approval that it consumed is missing or another one")
+            return
+        self._documents[f"approvals/{ref}.json"] = (
+            "consumed_approval",
+            {
+                "v": EVIDENCE_VERSION,
+                "approval": authority.model_dump(mode="json"),
+                "digest": authority.digest.hex(),
+                "envelope": rows[0]["envelope"],
+                "consumed_at_utc": rows[0]["consumed_at_utc"].isoformat(),
+                "receipt_id": str(receipt.receipt_id),
+            },
+        )
+
+    def _campaign(self, seed: Receipt) -> None:
+        view, route = self._view, self._route
+        ledger = CampaignLedger(view.session, view.ledger.catalog, view.authority)
+        key = campaign_key(environment=route.environment, handoff_id=route.handoff_id or "", target=seed.target_identity)
+        campaign = ledger.find(key)
+        proofs = [] if campaign is None else ledger.chunk_receipts(campaign)
+        rows, digest = sum(proof.rows for _, proof in proofs), rows_digest([proof.artifact_sha256 for _, proof in proofs])
+        if campaign is None or (len(proofs), rows) != (campaign.chunk_count, seed.counts.payload):
+            self.gaps.append(f"revision {seed.new_revision}: the campaign or receipts of its chunks are missing")
+        elif digest != seed.digests["rows_artifact_sha256"]:
+            self.gaps.append(f"revision {seed.new_revision}: the chunks' receipts contradict the seed")
+        else:
+            # A chunk's bounds are key values, and no business value leaves in a bundle.
+            chunks = [
+                {"chunk": n, "receipt_id": str(p.receipt_id), "rows": p.rows, "artifact_sha256": p.artifact_sha256.hex()} for n, p in proofs
+            ]
+            document = {
+                "v": EVIDENCE_VERSION,
+                "campaign": key.hex(),
+                "handoff_id": campaign.handoff_id,
+                "status": campaign.state.value,
+                "publication": campaign.publication,
+                "opened_at_utc": campaign.created_at.isoformat(),
+                "anchor": {
+                    "anchor_xmin": campaign.anchor.horizons.safe,
+                    "anchor_visible_horizon": campaign.anchor.horizons.visible,
+                    "snapshot": campaign.anchor.snapshot,
+                },
+                "chunks": chunks,
+            }
+            self._documents["campaign.json"] = ("campaign_receipts", document)
+
+    def write(self, output: Path) -> dict[str, Any]:
+        """Write every file, then the index, then the checksums."""
+        contents = {path: _json(document) for path, (_, document) in sorted(self._documents.items())}
+        first, route = self._receipts[0], self._route
+        index = {
+            "v": EVIDENCE_VERSION,
+            "kind": "dpone.evidence_bundle.v1",
+            "product": f"airflow-dpone-xmin {__version__}",
+            "exported_at_utc": datetime.now(UTC).replace(tzinfo=None).isoformat(),
+            "environment": route.environment,
+            "process": route.process,
+            "source": f"{route.source.database}.{route.source.schema}.{route.source.relation}",
+            "target": route.layout.target.display,
+            "state_key": first.state_key.hex(),
+            "run": None if self._whole else {"run_id": first.run_id, "map_index": first.map_index},
+            "receipts": len(self._receipts),
+            "first_revision": first.new_revision,
+            "last_revision": self._receipts[-1].new_revision,
+            "unrecorded_revisions": self._unrecorded,
+            "files": [
+                {"path": path, "schema": f"{self._documents[path][0]}.schema.json", "bytes": len(content), "sha256": _sha256(content)}
+                for path, content in contents.items()
+            ],
+        }
+        contents["index.json"] = _json(index)
+        for path, content in contents.items():
+            write_new(output / path, content)
+        write_new(output / SUMS, "".join(f"{_sha256(content)}  {path}\n" for path, content in contents.items()).encode())
+        return index
+
+
+def _attempt(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "run_id": row["run_id"],
+        "map_index": row["map_index"],
+        "load_id": str(row["load_id"]),
+        "outcome": row["outcome"],
+        "error_code": row["error_code"],
+        "receipt_id": None if row["receipt_id"] is None else str(row["receipt_id"]),
+        "recorded_at_utc": row["recorded_at_utc"].isoformat(),
+        "evidence": json.loads(row["evidence"]),
+    }
+
+
+def _json(document: object) -> bytes:
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

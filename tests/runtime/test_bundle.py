@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.runtime.bundle import export_bundle
+from airflow_dpone_xmin.runtime.inspect import export_bundle
 from tests.approvals import Owner
 from tests.world import Setup
 

@@ -20,7 +20,6 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.runtime.approvals import authority_status
-from airflow_dpone_xmin.runtime.bundle import export_bundle
 from airflow_dpone_xmin.runtime.campaign import (
     abandon_campaign,
     campaign_target,
@@ -31,7 +30,7 @@ from airflow_dpone_xmin.runtime.campaign import (
     rehearse_campaign,
 )
 from airflow_dpone_xmin.runtime.check import check_connections
-from airflow_dpone_xmin.runtime.inspect import looking, opened, receipt_documents, state_document
+from airflow_dpone_xmin.runtime.inspect import export_bundle, looking, opened, receipt_documents, state_document
 from airflow_dpone_xmin.runtime.lane import run_lane
 from airflow_dpone_xmin.runtime.lanes import resolved, run_campaign, run_lanes
 from airflow_dpone_xmin.runtime.plan import plan_document
