@@ -21,8 +21,8 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.operators.committed import CommittedTask
 from airflow_dpone_xmin.operators.errors import MAX_RETRIES, to_airflow
-from airflow_dpone_xmin.operators.fenced import FencedTask
 from airflow_dpone_xmin.operators.selection import SelectedRoute, authority_ref, manifest_source, portable_manifest, select
+from airflow_dpone_xmin.operators.task import FencedTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

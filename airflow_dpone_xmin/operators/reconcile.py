@@ -16,9 +16,9 @@ from airflow.sdk import BaseOperator
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.operators.committed import CommittedTask
 from airflow_dpone_xmin.operators.errors import require_fenced_retries
-from airflow_dpone_xmin.operators.fenced import FencedTask
 from airflow_dpone_xmin.operators.inline import InlineDeleteMode, authored_manifest
 from airflow_dpone_xmin.operators.selection import authority_ref, manifest_source, select
+from airflow_dpone_xmin.operators.task import FencedTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
-from airflow_dpone_xmin.operators.errors import to_airflow, unexpected
+from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.stop import approval_request, without_command
 from airflow_dpone_xmin.operators.worker import CancellableWork, stopped
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,23 @@ class XminTask:
         if error.details:
             log.error("%s details: %s", error.code, json.dumps(error.details, default=str))
         return error
+
+
+class FencedTask(XminTask):
+    """Mixed into the operators whose retries find the receipt of the try before: three at most, mapped or not."""
+
+    retries: int | None
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        require_fenced_retries(self.retries)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """As of ``BaseOperator``; a mapped task is constructed by the worker, where its refusal would be retried."""
+        partial: OperatorPartial = super().partial(**kwargs)  # type: ignore[misc]
+        require_fenced_retries(partial.kwargs["retries"])
+        return partial
 
 
 def _log_progress(progress: Progress) -> None:
