@@ -24,7 +24,7 @@ from airflow_dpone_xmin.contracts.manifest import Manifest
 from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, TableName
 from airflow_dpone_xmin.contracts.verdicts import NOTICED, REFUSED, Verdict
-from airflow_dpone_xmin.operators import publish, summary
+from airflow_dpone_xmin.operators import publish
 from airflow_dpone_xmin.operators.campaign import BackfillOpenOperator
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 from airflow_dpone_xmin.provider_info import get_provider_info
@@ -535,6 +535,6 @@ def _metrics() -> list[tuple[str, str, str]]:
 
 def _xcom() -> list[str]:
     """Keys of the returned mapping, read from its own source."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(summary.evidence_summary)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(publish.evidence_summary)))
     (returned,) = (node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict))
     return [key.value for key in returned.keys if isinstance(key, ast.Constant)]

@@ -25,7 +25,7 @@ _WARM = (
     "airflow_dpone_xmin.hooks.endpoints",
     "airflow_dpone_xmin.hooks.mssql",
     "airflow_dpone_xmin.hooks.postgres",
-    "airflow_dpone_xmin.operators.summary",
+    "airflow_dpone_xmin.operators.publish",
     "airflow_dpone_xmin.policy.route",
     "airflow_dpone_xmin.registry.load",
     "airflow_dpone_xmin.runtime.manifests",

@@ -40,8 +40,7 @@ class CommittedTask:
 
     def _committed(self, context: Context, route: Route, endpoints: FixedEndpoints, outcome: Outcome) -> dict[str, Any]:
         """Remember the outcome and tell Airflow of it; returns the XCom value."""
-        from airflow_dpone_xmin.operators.publish import publish
-        from airflow_dpone_xmin.operators.summary import evidence_summary
+        from airflow_dpone_xmin.operators.publish import evidence_summary, publish
 
         self._done = (route, endpoints, outcome)
         summary = evidence_summary(route, outcome)

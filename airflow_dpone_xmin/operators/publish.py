@@ -1,4 +1,7 @@
-"""What Airflow's own channels are told of a run: asset events on the task's outlets, and metrics. Imports Airflow's SDK and runtime."""
+"""What a task tells of its run: the evidence in a few plain values as XCom, asset events on its outlets, and metrics.
+
+References, never authority or secrets. Imports Airflow's SDK and runtime.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from airflow.sdk import Asset
 from airflow.sdk.observability import stats
 
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.runtime.evidence import Outcome
 
 if TYPE_CHECKING:
@@ -36,6 +40,37 @@ EVENT_KEYS = (
 """Of the evidence summary. ``receipt_id`` is what a consumer deduplicates on: a cleared task emits the event of its receipt again."""
 
 ROWS = ("inserted", "updated", "reactivated", "unchanged", "soft_deleted", "hard_deleted")
+
+
+def evidence_summary(route: Route, outcome: Outcome) -> dict[str, Any]:
+    """The XCom value of a task.
+
+    :returns: JSON-ready; ``receipt_id`` is what a consumer deduplicates on, since a cleared task returns the same receipt again.
+    """
+    receipt = outcome.receipt
+    return {
+        "status": outcome.status,
+        "receipt_id": str(receipt.receipt_id),
+        "process": receipt.process,
+        "run_id": receipt.run_id,
+        "map_index": receipt.map_index,
+        "attempt": outcome.attempt,
+        "source": f"{route.source.entry}:{route.source.schema}.{route.source.relation}",
+        "target": route.layout.target.display,
+        "payload": receipt.payload.value,
+        "payload_reason": receipt.payload_reason,
+        "counts": receipt.counts.to_dict(),
+        "revision": receipt.new_revision,
+        "checkpoint_xmin": receipt.new_xmin,
+        "replay_amplification_xids": receipt.replay_amplification,
+        "repair_authority": None
+        if receipt.repair_authority_id is None
+        else {"id": receipt.repair_authority_id, "digest": (receipt.repair_authority_digest or b"").hex()},
+        "detected_at_utc": receipt.detected_at.isoformat(),
+        "phases": [dict(phase) for phase in outcome.phases],
+        "cleanup_error": outcome.cleanup_error.code if outcome.cleanup_error else None,
+        "notices": list(route.notices),
+    }
 
 
 def publish(context: Context, outlets: Sequence[Any], summary: Mapping[str, Any], outcome: Outcome) -> None:

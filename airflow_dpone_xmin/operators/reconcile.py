@@ -58,7 +58,7 @@ class XminReconcileOperator(CommittedTask, FencedTask, BaseOperator):
     :param repair_authority_ref: id of the one-shot approval of an exceptional run. Templated; ``""``, ``"None"`` and None name nothing,
         as an absent parameter of the run may render.
     :param kwargs: of ``BaseOperator``. ``retries`` may be 0 to 3: the receipt fences them.
-    :returns: the evidence summary (see :func:`~airflow_dpone_xmin.operators.summary.evidence_summary`) as XCom.
+    :returns: the evidence summary (see :func:`~airflow_dpone_xmin.operators.publish.evidence_summary`) as XCom.
     :raises XminError: ``DPONE_AIRFLOW_RETRIES_REQUIRE_TARGET_FENCE`` and ``DPONE_MANIFEST_INVALID`` while the DAG is parsed.
     :raises AirflowFailException: drift, refusals and guards; a retry cannot help.
     :raises AirflowException: unknown outcome, lost connection or race, lock timeout, cancellation; the next attempt finds the receipt or

@@ -416,7 +416,7 @@ def test_a_stop_while_nothing_can_be_interrupted_is_heard(
     deployment: World, operator: Operator, monkeypatch: pytest.MonkeyPatch, during: str
 ) -> None:
     """Before the work begins nothing is done; after its commit the task fails all the same, and its retry answers from the receipt."""
-    module = {"resolve_endpoints": "hooks.endpoints", "evidence_summary": "operators.summary"}[during]
+    module = {"resolve_endpoints": "hooks.endpoints", "evidence_summary": "operators.publish"}[during]
     path = f"airflow_dpone_xmin.{module}.{during}"
     real, task = pkgutil.resolve_name(path), operator()
 
