@@ -16,7 +16,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Numeric, Se
 
 from airflow_dpone_xmin.contracts.route import CatalogNames
 from airflow_dpone_xmin.target import catalog_loads as loads
-from airflow_dpone_xmin.target.catalog_parts import catalog_table, column
+from airflow_dpone_xmin.target.catalog_loads import catalog_table, column
 from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.sql import STATE, TARGET_DBO, Guid, Hash, LongText, Now, Text, Utc
 

@@ -1,14 +1,30 @@
-"""Catalog tables of loads that are not an XMin delta: the generic four, and the campaign's two (DESIGN "Catalog").
+"""How a catalog table is put together, and those of loads that are not an XMin delta: the generic four, and the campaign's two.
 
-Imports SQLAlchemy and the catalog's own parts.
+They are described in DESIGN "Catalog". Imports SQLAlchemy and ``target/sql.py`` only.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Integer, MetaData, Table
+from typing import Any
 
-from airflow_dpone_xmin.target.catalog_parts import catalog_table, column
-from airflow_dpone_xmin.target.sql import Guid, Hash, LongText, Text, Utc
+from sqlalchemy import BigInteger, Column, Integer, MetaData, PrimaryKeyConstraint, Table, UniqueConstraint
+
+from airflow_dpone_xmin.target.sql import STATE, Guid, Hash, LongText, Text, Utc
+
+
+def catalog_table(
+    m: MetaData, name: str, *parts: Any, key: tuple[str, ...], schema: str = STATE, unique: tuple[tuple[str, ...], ...] = ()
+) -> Table:
+    """One catalog table with a named primary key and named unique constraints."""
+    constraints: list[Any] = [PrimaryKeyConstraint(*key, name=f"pk_{name}")]
+    constraints += [UniqueConstraint(*columns, name=f"uq_{name}_{columns[0]}") for columns in unique]
+    return Table(name, m, *parts, *constraints, schema=schema)
+
+
+def column(name: str, kind: Any, *, null: bool = False) -> Column[Any]:
+    """One catalog column, NOT NULL unless it says so."""
+    # Integer keys must not become identity or serial columns.
+    return Column(name, kind, nullable=null, autoincrement=False)
 
 
 def target_fence(m: MetaData) -> Table:
