@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from airflow_dpone_xmin.cli import campaign_cmd, ddl_cmd, demo_cmd, registry_cmd, repair_cmd, route_cmd, state_cmd, types_cmd
+from airflow_dpone_xmin.cli import campaign_cmd, ddl_cmd, demo_cmd, registry_cmd, repair_cmd, route_cmd, state_cmd
 from airflow_dpone_xmin.cli.context import CommonOptions, DebugOption, EnvironmentOption, FormatOption, RegistryOption, TrustedKeyOption
 from airflow_dpone_xmin.cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, Output, OutputFormat
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -34,7 +34,7 @@ app = typer.Typer(
 app.command("plan")(route_cmd.plan)
 app.command("check")(route_cmd.check)
 app.command("run")(route_cmd.run)
-app.command("types")(types_cmd.types)
+app.command("types")(route_cmd.types)
 app.command("demo")(demo_cmd.demo)
 app.add_typer(campaign_cmd.app, name="campaign")
 app.add_typer(ddl_cmd.app, name="ddl")

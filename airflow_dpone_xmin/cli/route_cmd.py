@@ -1,4 +1,7 @@
-"""``plan``, ``check`` and ``run``: one route, looked at, predicted, executed. Imports typer; everything else lazily."""
+"""``plan``, ``check`` and ``run``: one route, looked at, predicted, executed; ``types``: what becomes of every PostgreSQL type.
+
+Imports typer; everything else lazily.
+"""
 
 from __future__ import annotations
 
@@ -208,3 +211,32 @@ def _show_preview(context: CliContext, route: Route, preview: Preview) -> None:
     context.output.result(document, human)
     if preview.refusal is not None:
         raise typer.Exit(1)
+
+
+_TYPE_COLUMNS = {
+    "type": "type",
+    "verdict": "verdict",
+    "mssql": "SQL Server",
+    "embedded": "embedded",
+    "key": "key",
+    "guard": "values must be",
+    "note": "note",
+}
+
+
+@command
+def types(
+    context: CliContext,
+    name: Annotated[str | None, typer.Argument(help="Only types whose name holds this text.", show_default=False)] = None,
+) -> None:
+    """Print the type table: carried natively, landed as text under a contract, or refused."""
+    from airflow_dpone_xmin.cli.output import print_table
+    from airflow_dpone_xmin.policy.types import table
+
+    rows = [row for row in table() if name is None or name.lower() in row["type"]]
+
+    def human(console: Console) -> None:
+        print_table(console, tuple(_TYPE_COLUMNS.values()), [[row[field] for field in _TYPE_COLUMNS] for row in rows])
+        context.output.note("text contract: `schema_contract.columns.<name>.type: string` lands the type's canonical text.")
+
+    context.output.result({"types": rows}, human)
