@@ -1,4 +1,7 @@
-"""Which rows a run extracts: the window decision and its arithmetic on transaction ids.
+"""Which rows a run extracts: the window decision, its arithmetic on transaction ids, and whether a snapshot sees all of an earlier run's.
+
+U alone cannot tell the last: one long transaction holds it still, and a snapshot of a lagging replica or of a server that lost its tail
+then looks like a later one. Rows it does not see yet would be taken for deleted.
 
 Everything is decided on 64-bit ids (epoch and counter); only :class:`DeltaWindow` meets the 32-bit ``xmin`` column. The SQL of the
 predicate lives in ``source/extract.py``. Pure: imports contracts only.
@@ -11,7 +14,6 @@ from typing import Literal
 
 from airflow_dpone_xmin.contracts.envelope import Horizons, Payload, Prior
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.policy.snapshot import SnapshotToken, sees_all_of
 
 EPOCH = 2**32
 #: A wider window cannot be told from its past by 32 bits of distance; the payload is full then.
@@ -22,6 +24,56 @@ FIRST_NORMAL = 3
 FROZEN_XIDS = (1, 2)
 #: Reasons of a full payload that only an approval gives: without it the payload were a delta, or the strict window stopped.
 APPROVED, STRICT_STOP = "repair_authority", "strict_stop"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotToken:
+    """``pg_current_snapshot()`` as PostgreSQL spells it: ``xmin:xmax:xip,…``, 64-bit.
+
+    :param in_progress: top-level transactions in progress below ``xmax``; always empty on a standby, which does not tell them.
+    """
+
+    xmin: int
+    xmax: int
+    in_progress: frozenset[int]
+
+    @classmethod
+    def parse(cls, token: str) -> SnapshotToken:
+        """:raises ValueError: for anything else."""
+        low, high, listed = token.split(":")
+        return cls(xmin=int(low), xmax=int(high), in_progress=frozenset(int(xid) for xid in listed.split(",") if xid))
+
+
+def sees_all_of(now: SnapshotToken, before: SnapshotToken, *, standby: bool) -> bool:
+    """Whether everything that had ended in *before* has ended in *now*; False in doubt.
+
+    On a primary the transactions in progress decide. On a standby they are not told: its ``xmax`` never falls along one history, so a
+    greater one is later; an equal one is as late only if nothing below it is in progress.
+
+    :param standby: whether *now* was taken in recovery.
+    """
+    if now.xmin < before.xmin or now.xmax < before.xmax:
+        return False
+    if standby:
+        return now.xmax > before.xmax or now.xmin >= before.xmax
+    return {xid for xid in now.in_progress if xid < before.xmax} <= before.in_progress
+
+
+def union(one: SnapshotToken, other: SnapshotToken) -> SnapshotToken:
+    """The least snapshot that sees all that either saw: what a run after a campaign must not fall behind of."""
+    high = max(one.xmax, other.xmax)
+    unseen = frozenset(xid for xid in one.in_progress | other.in_progress if not _sees(one, xid) and not _sees(other, xid))
+    # Each sees everything below its own xmin, and no later snapshot has a lower one than either.
+    return SnapshotToken(xmin=max(one.xmin, other.xmin), xmax=high, in_progress=unseen)
+
+
+def spell(token: SnapshotToken) -> str:
+    """The token as PostgreSQL spells it."""
+    return f"{token.xmin}:{token.xmax}:{','.join(map(str, sorted(token.in_progress)))}"
+
+
+def _sees(token: SnapshotToken, xid: int) -> bool:
+    return xid < token.xmax and xid not in token.in_progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener
 from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.policy.chunks import plan_ranges, require_chunkable
-from airflow_dpone_xmin.policy.snapshot import SnapshotToken, sees_all_of
-from airflow_dpone_xmin.policy.window import Window
+from airflow_dpone_xmin.policy.window import SnapshotToken, Window, sees_all_of
 from airflow_dpone_xmin.source.boundary import Boundary, within_boundary, within_session
 from airflow_dpone_xmin.source.extract import discard_artifacts, extract_window
 from airflow_dpone_xmin.source.session import Session

@@ -25,7 +25,7 @@ from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import ActionCounts, Invocation, Receipt
 from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer, judge_min_rows, observed_ratio
-from airflow_dpone_xmin.policy.snapshot import SnapshotToken, spell, union
+from airflow_dpone_xmin.policy.window import SnapshotToken, spell, union
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import Catalog, server_time

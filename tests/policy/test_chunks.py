@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from airflow_dpone_xmin.contracts.campaign import CampaignSpec
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.policy.chunks import plan_ranges
-from airflow_dpone_xmin.policy.snapshot import SnapshotToken, sees_all_of, spell, union
+from airflow_dpone_xmin.policy.window import SnapshotToken, sees_all_of, spell, union
 
 
 def spec(kind: str, **over: object) -> CampaignSpec:

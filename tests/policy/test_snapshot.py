@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dpone_xmin.policy.snapshot import SnapshotToken, sees_all_of
+from airflow_dpone_xmin.policy.window import SnapshotToken, sees_all_of
 
 
 def token(started: int, ended: set[int], *, standby: bool) -> SnapshotToken:
