@@ -25,10 +25,9 @@ from benchmarks.child import processors
 from benchmarks.legs import LEGS, Bench, NotRun
 from benchmarks.measure import Findings
 from benchmarks.model import Document, Leg, Machine, Peers
-from benchmarks.place import SETTINGS, Place, opened
+from benchmarks.place import ROOT, SETTINGS, Place, opened
 from benchmarks.scale import SCALES, Scale
 
-ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"
 """What the docs page shows."""
 

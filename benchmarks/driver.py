@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.command import ROOT
-from benchmarks.place import Extraction
+from benchmarks.place import ROOT, Extraction
 
 OPTIMISED = "1.2.0"
 """The newest release without either fault; it cannot write decimals, so it serves as a source only."""

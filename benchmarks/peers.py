@@ -28,9 +28,9 @@ from rich.table import Table
 
 from benchmarks import tables
 from benchmarks.child import watched
-from benchmarks.command import ROOT, commit, machine
+from benchmarks.command import commit, machine
 from benchmarks.model import Peer, Peers, Spread
-from benchmarks.place import Place, opened
+from benchmarks.place import ROOT, Place, opened
 from benchmarks.tpch import KEYS, Tpch
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")

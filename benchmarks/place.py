@@ -24,6 +24,7 @@ from tests.children import Job
 from tests.measured import wide_table
 from tests.world import MSSQL_URL, READER, WRITER, EmbeddedTarget, MssqlTarget, SourceSide, World
 
+ROOT = Path(__file__).parents[1]
 SETTINGS = {
     # nothing but the measured statements works while they run
     "autovacuum": "off",
