@@ -208,7 +208,7 @@ def abandon_campaign(route: Route, run_id: str, *, endpoints: EndpointResolver, 
 
     :raises XminError: ``campaign.not_open``, ``invocation.attempt_conflict`` while it is being published.
     """
-    with campaign_target(route, endpoints=endpoints, cancel=cancel or Cancellation()) as target, _alone(target):
+    with _missing_table_told(), campaign_target(route, endpoints=endpoints, cancel=cancel or Cancellation()) as target, _alone(target):
         # A plan that no longer fits is a reason to abandon, not to refuse it.
         found = target.ledger.find(target.wanted.campaign_key)
         work = _work(target, route, found or target.require_open(), run_id, repair=None)
@@ -218,6 +218,18 @@ def abandon_campaign(route: Route, run_id: str, *, endpoints: EndpointResolver, 
         abandon(target.engine, target.dialect, target.session, target.verified.catalog, work, authority=target.verified.authority)
         _sweep(target, route)
         return replace(work.campaign, state=CampaignState.ABANDONED)
+
+
+@contextmanager
+def _missing_table_told() -> Iterator[None]:
+    """The campaign is found by the identity of its live table; without the table it stays fenced."""
+    try:
+        yield
+    except XminError as error:
+        if error.code != "DPONE_TARGET_UNSUPPORTED":
+            raise
+        hint = "Create the target table again (`dpone-xmin ddl render --part route`), then abandon the campaign."
+        raise XminError(error.code, error.message, hint=hint, details=error.details) from None
 
 
 # ---- details --------------------------------------------------------------------------------------------------------------

@@ -180,6 +180,14 @@ def test_only_an_open_campaign_is_abandoned(campaign: Callable[..., World]) -> N
     assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
 
 
+def test_abandoning_without_a_live_table_says_what_to_do(campaign: Callable[..., World]) -> None:
+    world = campaign()
+    opened(world)
+    world.target.run(f"DROP TABLE {world.target_name}")
+    refused = refusal(abandon_campaign, world.route(), "r1", endpoints=world.endpoints)
+    assert refused.code == "DPONE_TARGET_UNSUPPORTED" and "then abandon the campaign" in refused.hint
+
+
 def test_publication_waits_for_every_chunk(campaign: Callable[..., World]) -> None:
     world = campaign()
     opened(world)
