@@ -56,7 +56,7 @@ _EXTRACT = """
 ## Extraction
 
 A full extraction is everything that the source side does: session, verified boundary, query, value guards, hashed Arrow file. The raw side
-is `psql` with a binary COPY of the same table to nowhere. The two rows below it show where the time goes: what the server needs for the
+is `psql` with a binary COPY of the same table to nowhere. The rows below it show where the time goes: what the server needs for the
 product's own query, which casts `numeric`, `uuid` and the like to text, and what the driver needs to turn it into Arrow.
 
 !!! tip "The driver's wheel decides"
