@@ -29,6 +29,11 @@ print(extraction.seconds())
 """
 
 
+def find_uv() -> str | None:
+    """The uv beside this interpreter, or that of the path."""
+    return shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+
+
 class Unavailable(Exception):
     """The other release cannot be installed here."""
 
@@ -40,7 +45,7 @@ def with_release(extraction: Extraction, version: str = OPTIMISED) -> Iterator[C
     :returns: a call that extracts once and returns its seconds, start of the interpreter not counted.
     :raises Unavailable: no uv, or no registry.
     """
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    uv = find_uv()
     if uv is None:
         raise Unavailable("uv is not installed")
     wheels, job = extraction.directory.parent / f"driver_{version}", extraction.directory.parent / "extraction.pickle"

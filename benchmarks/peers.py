@@ -29,6 +29,7 @@ from rich.table import Table
 from benchmarks import tables
 from benchmarks.child import watched
 from benchmarks.command import commit, machine
+from benchmarks.driver import find_uv
 from benchmarks.model import Peer, Peers, Spread
 from benchmarks.place import ROOT, Place, opened
 from benchmarks.tpch import KEYS, Tpch
@@ -120,7 +121,7 @@ class Unusable(Exception):
 # ---- a peer ---------------------------------------------------------------------------------------------------------------
 def installed(tool: Tool, directory: Path) -> Path:
     """A new environment with the peer in it; :raises Unusable: when its packages do not install."""
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    uv = find_uv()
     if uv is None:
         raise Unusable("uv is not installed")
     python = directory / "bin" / "python"

@@ -46,6 +46,11 @@ class XminError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (self.code, self.message, self.hint, self.details, self.retryable))
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether somebody who waits may see it gone without doing anything: a registry that cannot be read may just be replaced."""
+        return self.retryable or self.code == "registry.unreadable"
+
     def to_dict(self) -> dict[str, Any]:
         """The error as JSON-ready mapping, for ``--format json`` and evidence."""
         return {

@@ -74,14 +74,12 @@ def _admissible(route: Route, view: View, repair: RepairSelection) -> RepairAuth
 
 
 def _may_pass(error: XminError) -> bool:
-    """Whether waiting may help: a row may appear, a checkpoint or an owner may move, a server may come back, a registry may just be
-    replaced. Rows never change, and revisions only rise.
+    """Whether waiting may help: a row may appear, a checkpoint or an owner may move, a server may come back. Rows never change, and
+    revisions only rise.
     """
     if error.code == "repair_authority.binding_mismatch":
         return _differing(error.details) == ["checkpoint"] and not _passed(error)
-    if error.code == "registry.unreadable":
-        return True
-    return error.retryable or error.code.removeprefix("repair_authority.") in ("not_found", "not_yet_valid", "transfer_mismatch")
+    return error.may_pass or error.code.removeprefix("repair_authority.") in ("not_found", "not_yet_valid", "transfer_mismatch")
 
 
 def _differing(details: Mapping[str, Any]) -> list[str]:

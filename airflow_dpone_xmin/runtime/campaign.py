@@ -31,7 +31,7 @@ from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger, require_un
 from airflow_dpone_xmin.target.catalog import server_time
 from airflow_dpone_xmin.target.connect import engine_of
 from airflow_dpone_xmin.target.engine import Engine, Session
-from airflow_dpone_xmin.target.lease import staging_lease, sweep_stages
+from airflow_dpone_xmin.target.lease import staging_lease
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.publish import (
     CampaignWork,
@@ -323,10 +323,9 @@ def _prepared(
 
 def _sweep(target: CampaignTarget, route: Route) -> None:
     """No lane comes any more that would drop what killed ones left; best effort."""
-    engine, load_id, cancel = target.engine, uuid.uuid4(), Cancellation()
-    catalog, identity = target.verified.catalog, target.wanted.target_identity
-    with contextlib.suppress(XminError), staging_lease(engine, route, load_id, cancel=cancel) as lease:
-        sweep_stages(engine, route, catalog, identity, keep=load_id, place=lease.place, progress=silent, cancel=cancel)
+    cancel = Cancellation()
+    with contextlib.suppress(XminError), staging_lease(target.engine, route, uuid.uuid4(), cancel=cancel) as lease:
+        lease.sweep(target.verified.catalog, target.wanted.target_identity, progress=silent, cancel=cancel)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.chunk import ChunkWork, chunk_operation, chunk_resource, commit_chunk, repair_chunk
 from airflow_dpone_xmin.target.engine import Session
-from airflow_dpone_xmin.target.lease import AFTERWARDS_SECONDS, StagingLease, staging_lease, sweep_stages
+from airflow_dpone_xmin.target.lease import AFTERWARDS_SECONDS, StagingLease, staging_lease
 from airflow_dpone_xmin.target.staging import stage_envelope
 from airflow_dpone_xmin.target.transaction import CommitInDoubt, outcome_unknown, probe, rolled_back
 
@@ -117,16 +117,7 @@ def _lane(
         directory = stack.enter_context(AttemptDirectory(base, load_id))
         source = stack.enter_context(SourceSession(endpoints(route.source.entry, conn_id=route.source_conn_id), cancel=cancel))
         staging = stack.enter_context(staging_lease(target.engine, route, load_id, cancel=cancel))
-        sweep_stages(
-            target.engine,
-            route,
-            target.verified.catalog,
-            campaign.target_identity,
-            keep=load_id,
-            place=staging.place,
-            progress=progress,
-            cancel=cancel,
-        )
+        staging.sweep(target.verified.catalog, campaign.target_identity, progress=progress, cancel=cancel)
         keeper = stack.enter_context(LeaseKeeper(target, route, campaign))
         yield _Lane(
             route=route,

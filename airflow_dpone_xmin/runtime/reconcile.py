@@ -30,7 +30,7 @@ from airflow_dpone_xmin.target.engine import LOCK_SECONDS, Engine, Session
 from airflow_dpone_xmin.target.evolution import Evolution, apply_evolution, plan_evolution
 from airflow_dpone_xmin.target.finalize import Preview, finalize, preview
 from airflow_dpone_xmin.target.gate import approvable
-from airflow_dpone_xmin.target.lease import AFTERWARDS_SECONDS, StagingLease, staging_lease, sweep_stages
+from airflow_dpone_xmin.target.lease import AFTERWARDS_SECONDS, StagingLease, staging_lease
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.repair import RepairSelection
 from airflow_dpone_xmin.target.staging import stage_envelope
@@ -177,16 +177,7 @@ class _Run:
             self._evolve(envelope.projection)
             lease = stack.enter_context(staging_lease(self._engine, self._route, admitted.load_id, cancel=self.cancel))
             stack.callback(self._drop_stages, lease)
-            sweep_stages(
-                self._engine,
-                self._route,
-                admitted.catalog,
-                admitted.identity.binding.identity,
-                keep=admitted.load_id,
-                place=lease.place,
-                progress=self.progress,
-                cancel=self.cancel,
-            )
+            lease.sweep(admitted.catalog, admitted.identity.binding.identity, progress=self.progress, cancel=self.cancel)
             staged = stage_envelope(
                 self._engine, lease.work, envelope, load_id=admitted.load_id, lease=lease, progress=self.progress, cancel=self.cancel
             )

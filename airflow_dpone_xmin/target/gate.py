@@ -162,15 +162,17 @@ def binding_of(work: Work, seen: Classification, *, repair: RepairAuthority | No
     bounded = repair is not None and any(getattr(repair.allow, name) is not None for name in BOUNDS)
     binding = {
         **repair_binding(work.route.environment, work.state_key, work.scope_hash, work.position.checkpoint),
-        "observed_missing": seen.missing,
-        "observed_active": seen.active,
-        "observed_ratio": observed_ratio(seen.missing, seen.active),
         "full_baseline": baseline or admit_baseline(repair),
         "delete_bounds": bool(_verdict(work, seen).exceeded) or (bounded and seen.missing > 0) or _empties(work, seen),
     }
-    if repair is not None and repair.transfer is not None:
-        binding["transfer"] = repair.transfer.model_dump()
-    return binding
+    return observed_binding(binding, missing=seen.missing, active=seen.active, repair=repair)
+
+
+def observed_binding(binding: Mapping[str, Any], *, missing: int, active: int, repair: RepairAuthority | None) -> dict[str, Any]:
+    """A binding with the deletes that were observed, and the transfer that the stopped run's approval granted already."""
+    seen = {"observed_missing": missing, "observed_active": active, "observed_ratio": observed_ratio(missing, active)}
+    granted = {} if repair is None or repair.transfer is None else {"transfer": repair.transfer.model_dump()}
+    return {**binding, **seen, **granted}
 
 
 def approvable(error: XminError, *, binding: Mapping[str, Any], route: Route, invocation: Invocation) -> XminError:

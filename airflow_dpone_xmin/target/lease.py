@@ -42,7 +42,7 @@ class StagingLease:
 
     def __init__(self, engine: Engine, route: Route, load_id: UUID, *, work: Session, watch: Session) -> None:
         self._engine, self._route, self.work, self._watch = engine, route, work, watch
-        self.resource = lease_resource(load_id)
+        self.load_id, self.resource = load_id, lease_resource(load_id)
         verify_database(engine, watch, route, role="staging")
         self._identity = engine.session_facts(watch)
         if self._identity.database != route.layout.staging.database:
@@ -79,6 +79,30 @@ class StagingLease:
         self.check()
         yield
         self.check()
+
+    def sweep(self, catalog: Catalog, target_identity: bytes, *, progress: Listener, cancel: Cancellation) -> None:
+        """Drop what killed attempts left beside this load, nowhere else; other targets' loads are theirs to sweep.
+
+        Best effort: what stays is told as ``CLEANUP_FAILED`` and left to the next one.
+
+        :param target_identity: 32 bytes; loads that the ledger knows for another target are left alone.
+        :raises XminError: ``run.cancelled``.
+        """
+        engine = self._engine
+        try:
+            with (
+                closing(engine.connect("target", cancel=cancel, lock_timeout=AFTERWARDS_SECONDS)) as session,
+                closing(engine.connect("staging", cancel=cancel, lock_timeout=SWEEP_SECONDS)) as staging,
+            ):
+                authority = verify_databases(engine, session, self._route)
+                verify_place(self._identity, engine.session_facts(staging))
+                found = set(sorted(set(engine.list_stages(staging)) - {self.load_id})[:MAX_PARAMETERS])
+                ledger = Ledger(session, catalog, authority)
+                for load_id, error in sweep(engine, staging, sorted(found - ledger.loads_of_others(found, target_identity))):
+                    progress(Progress("CLEANUP_FAILED", note=f"load {load_id}: {error.code}"))
+        except XminError as error:
+            cancel.check()
+            progress(Progress("CLEANUP_FAILED", note=error.code))
 
 
 @contextmanager
@@ -141,40 +165,6 @@ def sweep(engine: Engine, session: Session, load_ids: Iterable[UUID]) -> Iterato
             yield load_id, error
         finally:
             engine.release(session, resource=resource)
-
-
-def sweep_stages(
-    engine: Engine,
-    route: Route,
-    catalog: Catalog,
-    target_identity: bytes,
-    *,
-    keep: UUID,
-    place: SessionFacts,
-    progress: Listener,
-    cancel: Cancellation,
-) -> None:
-    """Best effort: what stays is told as ``CLEANUP_FAILED`` and left to the next one. Other targets' loads are theirs to sweep.
-
-    :param target_identity: 32 bytes; loads that the ledger knows for another target are left alone.
-    :param keep: the caller's own load.
-    :param place: of the caller's leased session; nothing is dropped anywhere else.
-    :raises XminError: ``run.cancelled``.
-    """
-    try:
-        with (
-            closing(engine.connect("target", cancel=cancel, lock_timeout=AFTERWARDS_SECONDS)) as session,
-            closing(engine.connect("staging", cancel=cancel, lock_timeout=SWEEP_SECONDS)) as staging,
-        ):
-            authority = verify_databases(engine, session, route)
-            verify_place(place, engine.session_facts(staging))
-            found = set(sorted(set(engine.list_stages(staging)) - {keep})[:MAX_PARAMETERS])
-            ledger = Ledger(session, catalog, authority)
-            for load_id, error in sweep(engine, staging, sorted(found - ledger.loads_of_others(found, target_identity))):
-                progress(Progress("CLEANUP_FAILED", note=f"load {load_id}: {error.code}"))
-    except XminError as error:
-        cancel.check()
-        progress(Progress("CLEANUP_FAILED", note=error.code))
 
 
 def lease_resource(load_id: UUID) -> str:

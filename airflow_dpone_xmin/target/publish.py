@@ -7,10 +7,11 @@ table or the new one, and the incremental process sees a seed or none. Imports c
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import MetaData, Table
@@ -24,14 +25,14 @@ from airflow_dpone_xmin.contracts.identity import operation_key, rows_digest
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.contracts.state import ActionCounts, Invocation, Receipt
-from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer, judge_min_rows, observed_ratio
+from airflow_dpone_xmin.policy.repair import RepairBinding, admit_baseline, admit_transfer, judge_min_rows
 from airflow_dpone_xmin.policy.window import SnapshotToken, spell, union
 from airflow_dpone_xmin.target.authority import VerifiedDatabases
 from airflow_dpone_xmin.target.campaign_ledger import CampaignLedger
 from airflow_dpone_xmin.target.catalog import Catalog, server_time
 from airflow_dpone_xmin.target.engine import Engine, Session
 from airflow_dpone_xmin.target.finalize import owner_position
-from airflow_dpone_xmin.target.gate import approvable, ownership_conflict, repair_binding
+from airflow_dpone_xmin.target.gate import approvable, observed_binding, ownership_conflict, repair_binding
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.record import Record, write_record
 from airflow_dpone_xmin.target.repair import RepairSelection, admitted_authority
@@ -77,6 +78,15 @@ class CampaignWork:
     def resource(self) -> str:
         """The application lock of the target."""
         return lock_resource(self.binding.identity)
+
+    def approval_binding(self) -> dict[str, Any]:
+        """What an approval of replacing the table must be bound to: a state key without a checkpoint."""
+        return repair_binding(self.route.environment, self.campaign.state_key, self.scope_hash, None)
+
+    def approvable(self, error: XminError, binding: Mapping[str, Any]) -> XminError:
+        """The refusal with what an approver needs, told for the run that met it."""
+        invocation = Invocation(process=self.route.process, run_id=self.run_id)
+        return approvable(error, binding=binding, route=self.route, invocation=invocation)
 
 
 def open_on_target(
@@ -133,19 +143,17 @@ def require_replaceable(session: Session, ledger: Ledger, work: CampaignWork, *,
     if repair is not None and repair.transfer is not None:
         admit_transfer(repair, owner=owner, owner_checkpoint=old)
         return repair
-    binding = repair_binding(route.environment, campaign.state_key, work.scope_hash, None)
-    invocation = Invocation(process=route.process, run_id=work.run_id)
+    binding = work.approval_binding()
     if owner is not None:
         error = ownership_conflict(owner_position(ledger, owner), campaign.state_key, binding=binding)
-        raise approvable(error, binding=error.details["binding"], route=route, invocation=invocation)
+        raise work.approvable(error, error.details["binding"])
     # In place the rows are the campaign's own: it began with an empty table.
     old_rows = campaign.shadow is not None and has_rows(session, route.layout.target)
     if old_rows and repair is None:
         message = f"{route.layout.target.display} has rows or tombstones, but no state key owns them."
-        raise approvable(XminError("checkpoint.missing", message), binding=binding, route=route, invocation=invocation)
+        raise work.approvable(XminError("checkpoint.missing", message), binding)
     if rows == 0 and repair is None:
-        refused = XminError("guard.empty_snapshot", "No chunk delivered a row.")
-        raise approvable(refused, binding=binding, route=route, invocation=invocation)
+        raise work.approvable(XminError("guard.empty_snapshot", "No chunk delivered a row."), binding)
     if repair is not None and not old_rows and rows != 0:
         message = "The target has neither an owner nor rows."
         raise XminError("repair_authority.unused", message, details={"authority_id": repair.authority_id})
@@ -159,22 +167,11 @@ def _require_admitted(work: CampaignWork, replaced: Replaced, repair: RepairAuth
         of an approval that would admit it.
     """
     try:
-        stop = replaced.judge(work.route, repair, rows=rows)
-        if stop is None:
-            return
-        raise XminError(*stop, details={"missing": replaced.missing, "active": replaced.active})
+        replaced.judge(work.route, repair, rows=rows)
     except XminError as error:
-        binding = {
-            **repair_binding(work.route.environment, work.campaign.state_key, work.scope_hash, None),
-            "observed_missing": replaced.missing,
-            "observed_active": replaced.active,
-            "observed_ratio": observed_ratio(replaced.missing, replaced.active),
-            "delete_bounds": True,
-        }
-        if repair is not None and repair.transfer is not None:
-            binding["transfer"] = repair.transfer.model_dump()
-        invocation = Invocation(process=work.route.process, run_id=work.run_id)
-        raise approvable(error, binding=binding, route=work.route, invocation=invocation) from None
+        bounded = {**work.approval_binding(), "delete_bounds": True}
+        binding = observed_binding(bounded, missing=replaced.missing, active=replaced.active, repair=repair)
+        raise work.approvable(error, binding) from None
 
 
 def _admitted(session: Session, ledger: Ledger, work: CampaignWork) -> RepairAuthority | None:

@@ -17,7 +17,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.repair import RepairAuthority
 from airflow_dpone_xmin.contracts.route import DELETED_AT, IS_DELETED, LOAD_ID, UPDATED_AT, DeleteMode, Route
 from airflow_dpone_xmin.contracts.state import ActionCounts
-from airflow_dpone_xmin.policy.repair import GuardVerdict, admit_deletes, judge_deletes, require_bounds
+from airflow_dpone_xmin.policy.repair import admit_deletes, judge_deletes, require_bounds
 from airflow_dpone_xmin.target.classify import PASS_HINT
 from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.facts import TableFacts
@@ -58,11 +58,11 @@ class Replaced:
             total_after=active_after + self.retained + soft,
         )
 
-    def judge(self, route: Route, repair: RepairAuthority | None, *, rows: int) -> tuple[str, str] | None:
-        """Code and message of the stop, None when nothing stops the replacement.
+    def judge(self, route: Route, repair: RepairAuthority | None, *, rows: int) -> None:
+        """Stop what guards and approval do not admit.
 
         :param rows: what replaces them.
-        :raises XminError: ``repair_authority.bounds_exceeded``.
+        :raises XminError: ``guard.empty_snapshot``, ``guard.deletes_exceeded``, ``repair_authority.bounds_exceeded``.
         """
         missing = self.missing if route.delete_mode.reconciles else 0  # a route that never deletes keeps them
         verdict = judge_deletes(missing=missing, active_before=self.active, guards=route.guards)
@@ -70,15 +70,14 @@ class Replaced:
             require_bounds(repair, verdict)
         everything = rows == 0 and self.active > 0
         if not (everything or verdict.exceeded) or admit_deletes(repair, verdict, everything=everything):
-            return None
+            return
+        details = {"missing": self.missing, "active": self.active}
         if everything:
-            return "guard.empty_snapshot", f"No chunk delivered a row; {self.active} active rows would be replaced by nothing."
-        return "guard.deletes_exceeded", _exceeded(verdict)
-
-
-def _exceeded(verdict: GuardVerdict) -> str:
-    limits = ", ".join(verdict.exceeded)
-    return f"{verdict.missing} of {verdict.active_before} active rows were not delivered by any chunk; limits exceeded: {limits}."
+            message = f"No chunk delivered a row; {self.active} active rows would be replaced by nothing."
+            raise XminError("guard.empty_snapshot", message, details=details)
+        limits = ", ".join(verdict.exceeded)
+        message = f"{verdict.missing} of {self.active} active rows were not delivered by any chunk; limits exceeded: {limits}."
+        raise XminError("guard.deletes_exceeded", message, details=details)
 
 
 class Replacement:

@@ -22,7 +22,7 @@ from airflow_dpone_xmin.triggers.looking import ANSWER_SECONDS, Looking
 class CampaignStatus:
     """One look.
 
-    :param error: what refused or failed the look; a retryable one may pass.
+    :param error: what refused or failed the look; some may pass.
     """
 
     complete: bool
@@ -46,8 +46,6 @@ def look(manifest: Mapping[str, Any], *, table: str | None, since: float, stall_
         route = select(manifest, table=table).route
         found = look_at_campaign(route, endpoints=resolve_endpoints(route))
     except XminError as error:
-        if error.code == "registry.unreadable":  # it may just be replaced
-            error = XminError.from_dict({**error.to_dict(), "retryable": True})
         return CampaignStatus(False, str(error), error)
     except Exception as fault:  # its text may quote what a driver was given
         withheld = unexpected(fault)
@@ -73,7 +71,7 @@ class Patience:
         if status.error is None:
             self._well = time.monotonic()
             return status.complete
-        return not status.error.retryable or time.monotonic() - self._well > self._seconds
+        return not status.error.may_pass or time.monotonic() - self._well > self._seconds
 
 
 class CampaignTrigger(BaseTrigger):

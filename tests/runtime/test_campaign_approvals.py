@@ -48,6 +48,14 @@ def tombstones(world: World) -> list[tuple[Any, ...]]:
     return world.target.rows(f"SELECT id FROM {world.target_name} WHERE NOT ({world.alive()}) ORDER BY id")
 
 
+def row_of_nobody(world: World, *, alive: bool) -> None:
+    """Row 5000, or its tombstone, in a target that no state key owns."""
+    new, now = ("gen_random_uuid()", "now()") if world.target.kind == "embedded" else ("NEWID()", "SYSUTCDATETIME()")
+    names = "id, qty, note, __dpone__load_id, __dpone__loaded_at, __dpone__updated_at, __dpone__deleted_at"
+    deleted = "NULL" if alive else now
+    world.target.run(f"INSERT INTO {world.target_name} ({names}) SELECT 5000, 0, 'old', {new}, {now}, {now}, {deleted}")
+
+
 @pytest.mark.parametrize("mode", SOFT)
 def test_a_transfer_carries_the_tombstones_over(owned: Callable[..., World], tmp_path: Path, mode: str) -> None:
     """Refused, approved, opened; not published without the approval; published, and only now consumed, by the seed's receipt."""
@@ -135,9 +143,7 @@ def test_an_owned_table_is_not_replaced_by_nothing(owned: Callable[..., World], 
 
 def test_rows_of_nobody_are_replaced_only_under_an_approval(worlds: Setup, tmp_path: Path) -> None:
     world = worlds(*TABLE, manifest_over=initial(INTEGER), reconciliation=MODES["timestamp_only"])
-    values = "__dpone__load_id, __dpone__loaded_at, __dpone__updated_at"
-    new, now = ("gen_random_uuid()", "now()") if world.target.kind == "embedded" else ("NEWID()", "SYSUTCDATETIME()")
-    world.target.run(f"INSERT INTO {world.target_name} (id, qty, note, {values}) SELECT 5000, 0, 'old', {new}, {now}, {now}")
+    row_of_nobody(world, alive=True)
     assert refusal(opened, world, "stopped").code == "checkpoint.missing"
     approval = Owner(tmp_path).admit(world, "stopped")
     opened(world, repair=approval)
@@ -186,9 +192,7 @@ def test_tombstones_of_nobody(owned: Callable[..., World], tmp_path: Path) -> No
 def test_an_unused_approval_is_refused(worlds: Setup, tmp_path: Path) -> None:
     """At the opening and at the publication; it stays unconsumed."""
     world = worlds(*TABLE, manifest_over=initial(INTEGER), reconciliation=MODES["timestamp_only"])
-    values = "__dpone__load_id, __dpone__loaded_at, __dpone__updated_at, __dpone__deleted_at"
-    new, now = ("gen_random_uuid()", "now()") if world.target.kind == "embedded" else ("NEWID()", "SYSUTCDATETIME()")
-    world.target.run(f"INSERT INTO {world.target_name} (id, qty, note, {values}) SELECT 5000, 0, 'gone', {new}, {now}, {now}, {now}")
+    row_of_nobody(world, alive=False)
     assert refusal(opened, world, "stopped").code == "checkpoint.missing"
     approval = Owner(tmp_path).admit(world, "stopped")
     world.target.run(f"DELETE FROM {world.target_name}")
