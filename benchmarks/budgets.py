@@ -1,4 +1,4 @@
-"""The budgets of DESIGN, each with its verdict."""
+"""The budgets, each with its verdict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AT = {EXTRACT: BUDGET_WIDE, KEYS: BUDGET_KEYS, DELTA: BUDGET_WIDE}
 
 
 def judge(found: Findings, scale: Scale) -> list[Budget]:
-    """One verdict per line of DESIGN; a size below the budget's own gives none."""
+    """One verdict per budget; a size below the budget's own gives none."""
     verdicts = []
     for work, limit in _RATIO_LIMITS.items():
         ratios = [ratio for ratio in found.ratios if ratio.budget == work]

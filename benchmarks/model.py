@@ -99,7 +99,7 @@ class Lanes(Part):
 
 
 class Budget(Part):
-    """One line of the budgets in DESIGN.
+    """One line of the budgets.
 
     :param measured: None when it was not measured at its own size.
     """

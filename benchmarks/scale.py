@@ -35,7 +35,7 @@ class Scale:
 
 
 BUDGET_WIDE, BUDGET_KEYS = 2_000_000, 10_000_000
-"""The sizes for which DESIGN states the budgets; a smaller run gives no verdict on them."""
+"""The sizes for which the budgets are stated; a smaller run gives no verdict on them."""
 
 SCALES = {
     scale.name: scale

@@ -1,4 +1,4 @@
-"""Campaign, chunk, lease and progress: the nouns of a resumable initial load (DESIGN "Campaign").
+"""Campaign, chunk, lease and progress: the nouns of a resumable initial load (design.md "Campaign").
 
 Imports the standard library and contracts only.
 """

@@ -1,6 +1,6 @@
 """Canonical JSON and its SHA-256: the base of every identity in this product.
 
-Sorted keys, no spaces, UTF-8, integers and strings only (DESIGN "Identities"): floats, booleans and null have more than one spelling
+Sorted keys, no spaces, UTF-8, integers and strings only (design.md "Identities"): floats, booleans and null have more than one spelling
 in other languages, so they are refused. Imports the standard library only.
 """
 

@@ -99,7 +99,7 @@ class Projection:
 
     :param columns: all carried columns in source order.
     :param key: names of the key columns in authored order.
-    :param fingerprint: 32-byte projection fingerprint (DESIGN "Identities").
+    :param fingerprint: 32-byte projection fingerprint (design.md "Identities").
     :param volatile: whether content may change although neither ``xmin`` nor fingerprint does (``regclass`` …): every payload is full.
     """
 

@@ -25,7 +25,7 @@ class SourceRequest:
     :param key: unique key columns in authored order.
     :param string_columns: columns that ``schema_contract`` authorises as canonical text.
     :param type_overrides: column → ``physical_design.columns.*.target_type.mssql``.
-    :param window: ``exact`` or ``strict`` (DESIGN "Window").
+    :param window: ``exact`` or ``strict`` (design.md "Window").
     :param max_replay_amplification: optional limit on H − U, transaction ids.
     :param with_keys: extract the complete key snapshot beside a delta.
     :param lock_timeout_seconds: longest wait for ACCESS SHARE.

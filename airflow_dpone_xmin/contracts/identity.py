@@ -1,4 +1,4 @@
-"""Every digest of the system in one place (DESIGN "Identities").
+"""Every digest of the system in one place (design.md "Identities").
 
 Test vectors are committed under ``tests/contracts/``; a change of an input is a change of contract. Imports the standard library and
 contracts only.

@@ -1,7 +1,7 @@
 """The manifest: one closed model of what an author may say about a route.
 
-A field here is honoured. Fields of the reference documents that are refused or have no effect are rows of ``contracts/verdicts.py``;
-everything else is unknown and refused. Imports the standard library, pydantic and contracts only.
+A field here is honoured. Fields of dpone manifests that are refused or have no effect are rows of ``contracts/verdicts.py``; everything
+else is unknown and refused. Imports the standard library, pydantic and contracts only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The signed registry's document: which databases, principals and relations an environment's owner vouches for.
 
-Closed models (reference "Signed PostgreSQL source authority", "Signed SQL Server database authority"): an unknown field is refused.
-Holds no secret. Imports the standard library, pydantic and contracts only.
+Closed models (security.md "What is pinned"): an unknown field is refused. Holds no secret. Imports the standard library, pydantic and
+contracts only.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class RegistryDocument(Closed):
 
 
 def ascii_fold(name: str) -> str:
-    """Fold ASCII A–Z only; every other character keeps its identity (reference "ASCII-case alias")."""
+    """Fold ASCII A–Z only; every other character keeps its identity."""
     return "".join(chr(ord(c) + 32) if "A" <= c <= "Z" else c for c in name)
 
 

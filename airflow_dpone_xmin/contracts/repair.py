@@ -1,8 +1,7 @@
-"""The repair authority: an immutable, expiring, one-shot approval of one exceptional run (reference "One-shot repair and mass-delete
-approval").
+"""The repair authority: an immutable, expiring, one-shot approval of one exceptional run (security.md "Approvals").
 
-The environment's owner provisions it; a manifest cannot grant it and runtime never writes one. Imports the standard library, pydantic
-and contracts only.
+The environment's owner provisions it; a manifest cannot grant it and runtime never writes one. Imports the standard library, pydantic and
+contracts only.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class CatalogNames:
-    """Names of the six XMin tables, configurable as in the reference."""
+    """Names of the six XMin tables, configurable in the manifest."""
 
     source_state: str = "dpone_source_state"
     run_state: str = "dpone_run_state"

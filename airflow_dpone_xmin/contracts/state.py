@@ -98,7 +98,7 @@ class Classification:
 class ActionCounts:
     """Disjoint, server-counted effects of one commit. 64-bit.
 
-    Formulas (DESIGN "Counters"): payload = inserted + updated + reactivated + unchanged; a row that changed and reactivated counts
+    Formulas (design.md "Counters"): payload = inserted + updated + reactivated + unchanged; a row that changed and reactivated counts
     as reactivated; active_after = active_before + inserted + reactivated − soft_deleted − hard_deleted, = keys when reconciled.
     """
 

@@ -1,7 +1,7 @@
 """The verdict on manifest fields that are not simply honoured: refused by code, or accepted with a notice.
 
-Every field of the two reference documents is either a field of ``contracts/manifest.py`` (honoured) or a row here. A field that is
-in neither place is unknown, and refused as such. Imports the standard library and contracts only.
+Every field of a dpone manifest is either a field of ``contracts/manifest.py`` (honoured) or a row here. A field that is in neither place is
+unknown, and refused as such. Imports the standard library and contracts only.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from airflow_dpone_xmin.contracts.registry import SourceAuthority, ascii_fold
 def resolve_alias(authored_schema: str, authored_relation: str, authority: SourceAuthority) -> str:
     """Key of the signed pin that an authored name means.
 
-    Only ASCII A–Z folds; any other character keeps its identity, so a Unicode look-alike never matches (reference "Signed PostgreSQL
-    source authority").
+    Only ASCII A–Z folds; any other character keeps its identity, so a Unicode look-alike never matches.
 
     :param authored_schema: schema as the manifest spells it.
     :param authored_relation: relation as the manifest spells it.

@@ -16,7 +16,7 @@ from airflow_dpone_xmin.policy.limits import folded
 from airflow_dpone_xmin.policy.overrides import widen
 from airflow_dpone_xmin.policy.types import CANONICAL, TYPES, TypeRule, Verdict, decide, kind_of
 
-#: Clustered index key of SQL Server, bytes (reference "Text unique keys").
+#: Clustered index key of SQL Server, bytes (SQL Server, "Maximum capacity specifications").
 MAX_KEY_BYTES = 900
 #: ``nvarchar(n)`` counts UTF-16 code units; over this it must be ``nvarchar(max)``.
 MAX_NVARCHAR = 4000

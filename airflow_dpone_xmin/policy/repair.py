@@ -155,8 +155,7 @@ def require_bounds(authority: RepairAuthority, verdict: GuardVerdict, *, needed:
 def admit_deletes(authority: RepairAuthority | None, verdict: GuardVerdict, *, everything: bool) -> bool:
     """Whether the observed deletes are approved.
 
-    Every exceeded limit needs its bound. Deleting everything needs both bounds (reference: they must "cover the exact observed ratio
-    1.0").
+    Every exceeded limit needs its bound. Deleting everything needs both bounds, and a ratio of 1.
 
     :param everything: whether the key snapshot is empty.
     :returns: False when nothing about deletes was approved.

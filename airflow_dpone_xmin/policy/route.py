@@ -1,7 +1,6 @@
 """From manifest and signed registry to routes: every default resolved, every authority selected, nothing read from a server.
 
-Precedence for database and schema (reference "State database/schema default to registry-owned connection metadata"): manifest, then
-the registry connection. Imports contracts and policy only.
+Precedence for database and schema: manifest, then the registry connection. Imports contracts and policy only.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def decide_window(
     mode: Literal["exact", "strict"] = "exact",
     max_replay_amplification: int | None = None,
 ) -> Window:
-    """Decide the payload of one run (DESIGN "One incremental run", step 3).
+    """Decide the payload of one run (design.md "One incremental run", step 3).
 
     :param prior: what the last commit left.
     :param horizons: U and H of the open snapshot, 64-bit.

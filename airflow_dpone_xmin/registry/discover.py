@@ -1,8 +1,7 @@
 """Candidate pins for a human to review: the read-only queries that find them, and the fragment they make.
 
 Nothing in a run imports this module: runtime never learns authority. It opens no connection; the caller runs the queries as the very
-principal that a run uses (reference "Discover version-2 pins", "Discover exact values from a master session"). Imports psycopg's SQL
-composition and contracts.
+principal that a run uses. Imports psycopg's SQL composition and contracts.
 """
 
 from __future__ import annotations

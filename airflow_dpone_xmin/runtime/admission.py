@@ -1,4 +1,4 @@
-"""Admission: everything that is decided before the source is opened (DESIGN "One incremental run", step 1).
+"""Admission: everything that is decided before the source is opened (design.md "One incremental run", step 1).
 
 Authorities first, then catalog, identity and invocation; a receipt found here ends the run. Imports everything below runtime.
 """

@@ -1,4 +1,4 @@
-"""One incremental run, top to bottom: admit, extract, stage, finalize, prove, clean up (DESIGN "One incremental run").
+"""One incremental run, top to bottom: admit, extract, stage, finalize, prove, clean up (design.md "One incremental run").
 
 Imports everything below runtime; knows nothing of Airflow or the command line.
 """

@@ -1,8 +1,8 @@
 """The source boundary: one REPEATABLE READ transaction whose snapshot is proven to see the relation that was signed, whole.
 
-Order is everything here (DESIGN "One incremental run", step 2). The lock comes before the snapshot, because a snapshot older than the lock
-reads a table that was truncated or rewritten in between as empty. ATTACH PARTITION is not stopped by the lock, so the partition tree is
-compared with the snapshot after the first statement and again after the last. Imports contracts, policy and its sibling modules.
+Order is everything here (design.md "One incremental run", step 2). The lock comes before the snapshot, because a snapshot older than the
+lock reads a table that was truncated or rewritten in between as empty. ATTACH PARTITION is not stopped by the lock, so the partition tree
+is compared with the snapshot after the first statement and again after the last. Imports contracts, policy and its sibling modules.
 """
 
 from __future__ import annotations

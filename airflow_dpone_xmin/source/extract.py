@@ -119,7 +119,7 @@ def delta_predicate(window: DeltaWindow, *, xmin: sql.Composable = _XMIN) -> sql
     """Rows whose transaction id lies in *window*, exact across the 32-bit wrap.
 
     ``age()`` counts back from one id that is fixed per transaction, so a difference of two ages is the distance of their ids modulo 2³²
-    (FACTS: no disagreement with plain modular arithmetic, and half its cost).
+    (design.md "Window").
 
     :param xmin: the expression to compare, of type ``xid``.
     """

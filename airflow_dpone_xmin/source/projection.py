@@ -1,6 +1,6 @@
 """The carried columns of the relation and the fingerprint of everything that can change their content without changing ``xmin``.
 
-Read inside the boundary, through its snapshot. A different fingerprint makes the next payload full; nobody is asked (DESIGN "Identities").
+Read inside the boundary, through its snapshot. A different fingerprint makes the next payload full (design.md "Identities").
 Imports contracts, policy, ``source/session.py`` and psycopg's SQL composition.
 """
 

@@ -1,7 +1,7 @@
 """Database authority: target, staging and state are the databases that their owner signed for, before any source I/O.
 
-Observed facts are compared with signed pins and never learned (reference "Signed SQL Server database authority"). Imports contracts
-and the target's own modules.
+Observed facts are compared with signed pins and never learned (security.md "What is pinned"). Imports contracts and the target's own
+modules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a catalog table is put together, and those of loads that are not an XMin delta: the generic four, and the campaign's two.
 
-They are described in DESIGN "Catalog". Imports SQLAlchemy and ``target/sql.py`` only.
+Imports SQLAlchemy and ``target/sql.py`` only.
 """
 
 from __future__ import annotations

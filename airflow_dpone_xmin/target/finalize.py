@@ -1,7 +1,8 @@
 """The finalizer: target rows, deletes, checkpoint and receipt commit in one transaction, or none does.
 
-Lock, then look: everything that decides is read while holding the application lock on the target identity. The order of steps is
-DESIGN step 6; :func:`finalize` reads top to bottom in that order. Imports contracts, policy and the target's own modules.
+Lock, then look: everything that decides is read while holding the application lock on the target identity. The order of steps is that of
+design.md "One incremental run", step 6; :func:`finalize` reads top to bottom in that order. Imports contracts, policy and the target's own
+modules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Column fingerprints on the Arrow side: the same sums that the server computes over the staged rows.
 
-A closed table per family (DESIGN "Column fingerprints"): NULL counts for all, exact integer sums for the rest; no min or max of text,
+A closed table per family (design.md "Column fingerprints"): NULL counts for all, exact integer sums for the rest; no min or max of text,
 no sum of floats, because those differ between engines. Vectorised: no per-row Python. Imports contracts and ``target/sql.py``.
 """
 

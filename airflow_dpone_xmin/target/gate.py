@@ -1,7 +1,7 @@
 """The gate: what stops a commit before its first business DML, and what an approval lets through.
 
-Every refusal carries the exact binding that an approver needs (reference "One-shot repair and mass-delete approval"). Imports
-contracts, policy and the target's own modules.
+Every refusal carries the exact binding that an approver needs (security.md "Approvals"). Imports contracts, policy and the target's own
+modules.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The staging lease: a session in the signed staging database that marks a load as alive, from before CREATE until after cleanup.
 
-Its continuity is proven by an application lock and by the database's pins, before and after every staging step (reference "Signed SQL
-Server database authority"): an ordinary DROP and CREATE of the same name cannot substitute another database during a long load. Staging
-tables of killed attempts, whose lease nobody holds, are dropped by every run and every lane of a route. Imports contracts, tenacity and
-the target's own modules.
+Its continuity is proven by an application lock and by the database's pins, before and after every staging step (security.md "What is
+pinned"): an ordinary DROP and CREATE of the same name cannot substitute another database during a long load. Staging tables of killed
+attempts, whose lease nobody holds, are dropped by every run and every lane of a route. Imports contracts, tenacity and the target's own
+modules.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _sleep(cancel: Cancellation) -> Callable[[float], None]:
 def _told(error: XminError, *, attempts: int) -> XminError:
     exhausted = _transient(error)
     deadline = exhausted and attempts <= len(WAITS_SECONDS)
-    # Stage, SQLSTATE, attempts and flags only (reference); what a pin was and is, is in the message.
+    # Stage, SQLSTATE, attempts and flags only; what a pin was and is, is in the message.
     seen = {name: error.details[name] for name in ("sqlstate",) if name in error.details}
     details = {**seen, "stage": "staging_lease", "attempts": attempts, "exhausted": exhausted, "deadline": deadline}
     return XminError(error.code, error.message, hint=error.hint, details=details, retryable=error.retryable)

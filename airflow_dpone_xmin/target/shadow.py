@@ -1,4 +1,4 @@
-"""The shadow: an empty copy of the live table that a campaign fills, and the exchange of the two (DESIGN "Campaign").
+"""The shadow: an empty copy of the live table that a campaign fills, and the exchange of the two (design.md "Campaign").
 
 A rename follows the object, not the name: indexes are built anew, grants and descriptions are replayed, and what cannot be replayed is
 refused by name before the first chunk. Spelling is the engine's: ``target/mssql_shadow.py``, ``target/postgres_shadow.py``. Imports

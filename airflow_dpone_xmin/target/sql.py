@@ -165,7 +165,7 @@ class Wire(_Planned):
 
 
 class Fingerprint(_Planned):
-    """One part of the per-type checksum of a staged column: a sum of 38 decimal digits (DESIGN "Column fingerprints").
+    """One part of the per-type checksum of a staged column: a sum of 38 decimal digits (design.md "Column fingerprints").
 
     :param part: index into :func:`fingerprint_weights`.
     """

@@ -1,7 +1,7 @@
 """Staging: load an artifact under a lease, then prove set-wise that the server holds exactly what was extracted.
 
-The proofs (DESIGN step 5): driver count and server count against the artifact, column fingerprints, a unique index on the key built
-after the load, no NULL or space-padded key, delta ⊆ keys. Imports contracts, artifacts and the target's own modules.
+The proofs (design.md "One incremental run", step 5): driver count and server count against the artifact, column fingerprints, a unique
+index on the key built after the load, no NULL or space-padded key, delta ⊆ keys. Imports contracts, artifacts and the target's own modules.
 """
 
 from __future__ import annotations

@@ -53,3 +53,25 @@ def test_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)):
         if "://" not in link:
             assert (page.parent / link).exists(), link
+
+
+MODULE = re.compile(r"`((?:contracts|policy|artifacts|source|target|registry|runtime|operators|sensors|triggers|hooks|cli|demo)/\w+\.py)`")
+CITED = re.compile(r'\b([\w-]+\.md) "([^"]+)"')
+PACKAGE = ROOT / "airflow_dpone_xmin"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_modules_that_a_page_names_exist(page: Path) -> None:
+    for module in MODULE.findall(page.read_text(encoding="utf-8")):
+        assert (PACKAGE / module).is_file(), module
+
+
+def test_sections_that_the_code_cites_exist() -> None:
+    """A docstring gives its source as ``page.md "Section"``; nothing that is not published is a source."""
+    cited = set()
+    for file in PACKAGE.rglob("*.py"):
+        cited |= set(CITED.findall(re.sub(r"\s+", " ", file.read_text(encoding="utf-8"))))
+    assert len(cited) > 5
+    for name, section in cited:
+        (page,) = DOCS.rglob(name)
+        assert f"## {section}\n" in page.read_text(encoding="utf-8"), (name, section)
