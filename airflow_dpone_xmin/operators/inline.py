@@ -76,7 +76,8 @@ def inline_manifest(
 ) -> dict[str, Any]:
     """The manifest that the parameters of :class:`~airflow_dpone_xmin.operators.reconcile.XminReconcileOperator` stand for.
 
-    :raises XminError: ``DPONE_MANIFEST_INVALID``, naming the parameters that are missing.
+    :raises XminError: ``DPONE_MANIFEST_INVALID``, naming the parameters that are missing, or the field that no manifest may hold so; what
+        a template leaves open until the task runs is judged then.
     """
     needed = {
         "process": process,
@@ -110,6 +111,10 @@ def inline_manifest(
     }
     if delete_mode is not None:
         document["reconciliation"] = _reconciliation(delete_mode, max_delete_ratio=max_delete_ratio, max_delete_rows=max_delete_rows)
+    if "{{" not in str(document) and "{%" not in str(document):
+        from airflow_dpone_xmin.contracts.manifest import parse_manifest  # building its models takes a tenth of a second
+
+        parse_manifest(document)
     return document
 
 

@@ -306,6 +306,26 @@ def test_incomplete_inline_parameters_are_refused_while_the_dag_is_parsed(parame
         XminReconcileOperator(task_id="orders", **parameters)
 
 
+INLINE: dict[str, Any] = {"source_table": "orders", "source_conn": "s", "target_conn": "t", "unique_key": "id"}
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"delete_mode": "soft"}, "reconciliation.delete_mode"),
+        ({"max_delete_ratio": 5}, "reconciliation.guards.max_delete_ratio"),
+        ({"max_delete_rows": -1}, "reconciliation.guards.max_delete_rows"),
+        ({"target_type": "oracle"}, "sink.type"),
+    ],
+)
+def test_inline_values_are_judged_while_the_dag_is_parsed(given: dict[str, Any], path: str) -> None:
+    """By the manifest's own model; what a template leaves open is judged when the task runs."""
+    for kind, more in ((XminReconcileOperator, {}), (RepairAuthoritySensor, {"repair_authority_ref": "r", "process": "orders"})):
+        with pytest.raises(XminError, match=f"DPONE_MANIFEST_INVALID: `{path}`"):
+            kind(task_id="orders", **INLINE, **given, **more)
+        kind(task_id="orders", **INLINE | {"source_table": "{{ params.table }}"}, **given, **more)
+
+
 @pytest.mark.parametrize(
     "given", [{"source_table": "orders"}, {"delete_mode": None}, {"max_delete_rows": 0}, {"max_delete_ratio": 0}, {"state_conn": "s"}]
 )
