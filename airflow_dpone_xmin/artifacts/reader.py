@@ -137,11 +137,3 @@ class ArtifactStream:
             f"The artifact {self._artifact.path.name!r} {how}.",
             details={"file": self._artifact.path.name, "expected_bytes": self._artifact.size, "expected_rows": self._artifact.rows},
         )
-
-
-def open_artifact(artifact: Artifact, *, columns: tuple[str, ...] | None = None) -> pa.RecordBatchReader:
-    """A reader over *artifact* that raises ``storage.artifact_altered`` at the latest after the last batch; memory stays flat.
-
-    Use :class:`ArtifactStream` where the consumer hides the producer's exception.
-    """
-    return ArtifactStream(artifact, columns=columns).reader

@@ -24,7 +24,6 @@ from airflow_dpone_xmin.contracts.errors import XminError
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXIT_OK = 0
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_RETRYABLE = 75

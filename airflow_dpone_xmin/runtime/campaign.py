@@ -75,7 +75,8 @@ class CampaignTarget:
         """
         found = self.ledger.find(self.wanted.campaign_key)
         if found is not None and (found.plan_digest, found.state_key) != (self.wanted.plan_digest, self.wanted.state_key):
-            raise XminError("campaign.plan_changed", f"Campaign {found.handoff_id} was opened with another plan, route or authority.")
+            other = "source, key or delete mode" if found.state_key != self.wanted.state_key else "chunk plan, publication or authority"
+            raise XminError("campaign.plan_changed", f"Campaign {found.handoff_id} was opened with another {other}.")
         return found
 
     def require_open(self) -> Campaign:

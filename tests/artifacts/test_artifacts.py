@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_dpone_xmin.artifacts.reader import ArtifactStream, open_artifact
+from airflow_dpone_xmin.artifacts.reader import ArtifactStream
 from airflow_dpone_xmin.artifacts.writer import ArtifactWriter
 from airflow_dpone_xmin.contracts.envelope import Artifact
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -38,13 +38,13 @@ def test_round_trip(tmp_path: Path, compression: str | None) -> None:
     stream = ArtifactStream(artifact)
     assert stream.reader.read_all() == TABLE
     stream.check()
-    assert open_artifact(artifact, columns=("v",)).read_all() == TABLE.select(["v"])
+    assert ArtifactStream(artifact, columns=("v",)).reader.read_all() == TABLE.select(["v"])
 
 
 def test_an_empty_artifact_has_a_schema(tmp_path: Path) -> None:
     with ArtifactWriter(tmp_path / "a.arrow", TABLE.schema) as writer:
         pass
-    table = open_artifact(writer.artifact()).read_all()
+    table = ArtifactStream(writer.artifact()).reader.read_all()
     assert (table.num_rows, table.schema) == (0, TABLE.schema)
 
 
@@ -75,7 +75,7 @@ def test_damage_is_found_at_the_latest_after_the_last_batch(tmp_path: Path, dama
     artifact = write(tmp_path / "a.arrow")
     damage(artifact.path)
     with pytest.raises(XminError) as caught:
-        open_artifact(artifact).read_all()
+        ArtifactStream(artifact).reader.read_all()
     assert caught.value.code == "storage.artifact_altered"
 
 
@@ -110,7 +110,7 @@ def test_an_artifact_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(XminError) as caught:
         write(tmp_path / "a.arrow")
     assert caught.value.code == "storage.write_failed"
-    assert open_artifact(artifact).read_all() == TABLE
+    assert ArtifactStream(artifact).reader.read_all() == TABLE
 
 
 def test_the_floor_holds_before_the_first_byte(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_memory_stays_flat_while_reading(tmp_path: Path) -> None:
     assert artifact.size > 200_000_000
     before = pa.total_allocated_bytes()
     peak = 0
-    for batch in open_artifact(artifact):
+    for batch in ArtifactStream(artifact).reader:
         peak = max(peak, pa.total_allocated_bytes() - before)
         del batch
     assert peak < 50_000_000

@@ -110,7 +110,8 @@ def test_altered_plans_are_refused(campaign: Callable[..., World]) -> None:
     for chunk in ({**INTEGER, "step": 50}, {**INTEGER, "to": 2000}, {"column": "id", "kind": "ordered", "buckets": 4}):
         world.manifest_over = initial(chunk)
         for call in (opened, lane, published):
-            assert refusal(call, world).code == "campaign.plan_changed"
+            refused = refusal(call, world)
+            assert refused.code == "campaign.plan_changed" and "chunk plan" in refused.message
     world.manifest_over = initial(INTEGER)
     lane(world)
     assert published(world).status == "committed"

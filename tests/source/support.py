@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from airflow_dpone_xmin.artifacts.reader import open_artifact
+from airflow_dpone_xmin.artifacts.reader import ArtifactStream
 from airflow_dpone_xmin.contracts.envelope import Envelope, Prior, SourceIdentity, SourceRequest
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, silent
 from airflow_dpone_xmin.contracts.registry import SourceAuthority
@@ -102,13 +102,13 @@ def after(envelope: Envelope, **changes: Any) -> Prior:
 
 def rows_of(envelope: Envelope) -> list[dict[str, Any]]:
     """Payload rows, ordered by their representation."""
-    return _ordered(open_artifact(envelope.rows_artifact).read_all())
+    return _ordered(ArtifactStream(envelope.rows_artifact).reader.read_all())
 
 
 def keys_of(envelope: Envelope) -> list[dict[str, Any]]:
     """Rows of the key snapshot."""
     assert envelope.keys_artifact is not None
-    return _ordered(open_artifact(envelope.keys_artifact).read_all())
+    return _ordered(ArtifactStream(envelope.keys_artifact).reader.read_all())
 
 
 def ids(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> list[Any]:
