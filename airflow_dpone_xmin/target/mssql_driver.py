@@ -132,6 +132,7 @@ def bulk_session(endpoint: Endpoint, *, database: str, translate: Callable[[Base
     import mssql_py_core
     import mssql_python
 
+    mssql_python.pooling(enabled=False)  # it would keep the session of the first connection open
     options = driver_options(endpoint)
     server = f"{endpoint.host},{endpoint.port}" if endpoint.port else str(endpoint.host)
     identity = {"uid": endpoint.user, "pwd": endpoint.password} if endpoint.user else {}

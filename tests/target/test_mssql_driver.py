@@ -7,7 +7,9 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
+import mssql_python
 import pytest
+from mssql_python.pooling import PoolingManager
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
 from airflow_dpone_xmin.contracts.codes import CODES
@@ -98,6 +100,7 @@ def test_the_bulk_loader_gets_the_same_options(monkeypatch: pytest.MonkeyPatch) 
 
         def close(self) -> None: ...
 
+    mssql_python.pooling()  # on, as it is unless somebody says otherwise
     monkeypatch.setattr("mssql_python.connect", lambda text, **options: seen.update(options) or Driver())
     monkeypatch.setattr("mssql_py_core.PyCoreConnection", lambda parameters: opened.append(parameters) or Driver())
     with mssql_driver.bulk_session(found, database="STAGE", translate=lambda *_: pytest.fail("translated")):
@@ -107,6 +110,7 @@ def test_the_bulk_loader_gets_the_same_options(monkeypatch: pytest.MonkeyPatch) 
         "MultiSubnetFailover": "Yes", "attrs_before": {103: 3},
     }  # fmt: skip
     assert opened == [{"server": "as the driver has it", "connect_timeout": 3}]
+    assert not PoolingManager.is_enabled(), "a pool keeps a session open after the run"
 
 
 def test_each_entry_has_its_own_options() -> None:
