@@ -199,6 +199,7 @@ class Step:
 
     def run(self, *, progress: Listener = silent) -> Any:
         job, known = self.job, self.job.endpoints
+        job.forgive()
         if self.ttl is not None:
             campaign_ledger.LEASE_TTL = timedelta(seconds=self.ttl)
             lanes_module.RENEW_SECONDS, lanes_module.POLL_SECONDS, lanes_module.WAITS_SECONDS = self.ttl / 4, 0.2, (0.2, 0.5)

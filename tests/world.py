@@ -9,7 +9,8 @@ import itertools
 import os
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -178,6 +179,12 @@ class MssqlTarget:
         """Whether the server is that flavour."""
         with self._connect() as connection:
             return is_babelfish(connection)
+
+    @contextmanager
+    def connect(self) -> Iterator[Any]:
+        """The driver's own connection, which has ``execute`` as psycopg's has."""
+        with self._connect() as connection:
+            yield connection.connection.driver_connection
 
     def run(self, *statements: str) -> None:
         with self._connect() as connection:
@@ -376,10 +383,31 @@ class World:
 
     def staged(self) -> list[str]:
         """Names of staging tables that exist."""
-        layout = self.target.layout(self.table)
-        query = "SELECT table_name FROM {db}information_schema.tables WHERE table_schema = '{schema}' AND table_name LIKE 'dpone%'"
-        database = f"[{layout.staging.database}]." if self.target.kind == "mssql" else ""
-        return sorted(row[0] for row in self.target.rows(query.format(db=database, schema=layout.staging.schema)))
+        return [name for name in self._tables(self.target.layout(self.table).staging) if name.startswith("dpone")]
+
+    def landed(self) -> list[str]:
+        """Names of the tables that exist in the target's schema: the live one, and what a campaign puts beside it."""
+        return self._tables(self.target.layout(self.table).target.namespace)
+
+    def indexes(self) -> dict[str, list[str]]:
+        """Those tables, each with the names of its indexes."""
+        schema = self.target.layout(self.table).target.namespace.schema
+        query = f"SELECT tablename, indexname FROM pg_indexes WHERE schemaname = '{schema}'"
+        if self.target.kind == "mssql":
+            catalog = f"[{MSSQL_DATABASES['target']}].sys"
+            query = (
+                f"SELECT t.name, i.name FROM {catalog}.indexes AS i JOIN {catalog}.tables AS t ON t.object_id = i.object_id"
+                f" JOIN {catalog}.schemas AS s ON s.schema_id = t.schema_id WHERE s.name = '{schema}' AND i.type <> 0"
+            )
+        found: dict[str, list[str]] = {table: [] for table in self.landed()}
+        for table, index in sorted(self.target.rows(query)):
+            found[table].append(index)
+        return found
+
+    def _tables(self, namespace: Namespace) -> list[str]:
+        database = f"[{namespace.database}]." if self.target.kind == "mssql" else ""
+        query = f"SELECT TABLE_NAME FROM {database}INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA = '{namespace.schema}'"
+        return sorted(row[0] for row in self.target.rows(query))
 
 
 Setup = Callable[..., World]
