@@ -1,7 +1,7 @@
 """The fault matrix: find every boundary of a run, break the run there, and look at what the servers hold afterwards.
 
 A boundary is one (label, phase, n-th time) of an executed statement, a commit, a bulk load or a progress event. It is recorded from a
-run, never listed by hand. Every state is tried on a fresh copy of the target database that has the same name and OID.
+run, never listed by hand. Where each state begins, and how a session dies, is the server's: :mod:`tests.faults.grounds`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from typing import Any, Literal, NamedTuple
-
-import psycopg
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.target.engine import OBSERVERS, Event
+from airflow_dpone_xmin.target.repair import RepairSelection
 from tests.certification.record import Record, record_states
 from tests.certification.verdict import States
 from tests.children import Job, die, start
-from tests.world import WRITER, World
+from tests.faults.grounds import ground_of
+from tests.world import MSSQL_URL, World
 
 Kind = Literal["raised", "session", "process", "lost_ack"]
 COLUMNS = ("id", "code", "qty", "note")
-RUN_ID = "fault"
+#: Seconds of a sample, and of every state; a T-SQL server is asked over the network, and makes the beginning of each state anew.
+LIMIT, NIGHTLY_LIMIT = (3600, 86_400) if os.environ.get(MSSQL_URL) else (600, 7200)
 
 TURN = int(os.environ.get("DPONE_TEST_TURN") or date.today().toordinal())
 """Which part of the states a sample takes; a failure tells it, and the variable brings it back."""
@@ -55,6 +57,7 @@ class Position:
     checkpoint: tuple[Any, ...]
     head: tuple[Any, ...]
     receipts: tuple[Any, ...]
+    consumptions: tuple[Any, ...] = ()
 
 
 class Counting:
@@ -97,17 +100,25 @@ def observing(counting: Counting) -> Iterator[None]:
 
 @dataclass
 class Matrix:
-    """One scenario: a source with pending changes and a target that can be reset to the moment before them."""
+    """One scenario: a source with pending changes, and a target that is as it was before them.
+
+    :param run_id: of the run under test.
+    :param repair: the approval that it selects.
+    :param generation: how often changes were made.
+    """
 
     world: World
     reason: str = "delta"
-    run_id: str = RUN_ID
-    template: str = ""
-    oid: int = 0
+    run_id: str = ""
+    repair: RepairSelection | None = None
+    generation: int = 0
     old: Position | None = None
     boundaries: list[Boundary] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
     divergent: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ground = ground_of(self.world)
 
     @property
     def scenario(self) -> str:
@@ -131,42 +142,50 @@ class Matrix:
         assert self.divergent == []
 
     def prepare(self) -> None:
-        """Keep the target as it is now; the run under test begins here. Records the boundaries from one healthy run."""
+        """The run under test begins here. Records its boundaries from one healthy run."""
         self.world.route()  # observes and remembers the pins
-        self.keep()
+        self.ground.keep(self.world, self.pend)
         self.reset()
-        self.old = self.position()
         counting = Counting()
         with observing(counting):
-            outcome = self.world.run(self.run_id, progress=counting.progress)
+            outcome = self.world.run(self.run_id, repair=self.repair, progress=counting.progress)
         assert outcome.receipt.payload_reason == self.reason
         assert outcome.status == "committed"
         assert self.is_new(self.position())
         self.boundaries = counting.seen
 
-    def keep(self) -> None:
-        """Copy the target, to begin each state from."""
-        target = self.world.target
-        self.template = f"{target.database}_template"
-        (row,) = target.rows(f"SELECT oid::bigint FROM pg_database WHERE datname = '{target.database}'")
-        self.oid = int(row[0])
-        target.cluster.create_database(self.template, options=f'TEMPLATE "{target.database}"')
+    def pend(self) -> None:
+        """The changes of one run: a row is deleted, one comes back, one changes and one is new."""
+        self.generation += 1
+        self.run_id = f"fault-{self.generation}"
+        gone, there = (1, 2) if self.generation % 2 else (2, 1)
+        self.world.source.run(
+            f"DELETE FROM orders WHERE id IN ({there}, {99 + self.generation})",
+            f"INSERT INTO orders VALUES ({gone}, 'back', 1, NULL), ({100 + self.generation}, 'new', 9, '')",
+            f"UPDATE orders SET qty = -{self.generation} WHERE id = 3",
+        )
+
+    def few(self, states: Sequence[Boundary]) -> Sequence[Boundary]:
+        """A sample that costs no more than it may: without copies, both sides of the last commit, and two of the others in their turn."""
+        if self.ground.copies:
+            return states
+        ends = [b for b in states if b.label == "transaction.commit"][-2:]
+        others = [b for b in states if b not in ends]
+        return [*its_turn(others, -(-len(others) // 2)), *ends]
 
     def reset(self) -> None:
-        """A fresh copy under the signed name and OID; all sessions of the one before end."""
-        target = self.world.target
-        target.drop()
-        target.cluster.create_database(target.database, options=f'TEMPLATE "{self.template}" OID = {self.oid}')
+        """Changes are pending again; what the target holds now is old."""
+        self.ground.reset(self.world, self.pend)
+        self.old = self.position()
 
     def drop(self) -> None:
-        """Remove the kept original."""
-        self.world.target.cluster.drop_database(self.template)
+        """Remove what the ground kept."""
+        self.ground.drop(self.world)
 
     # ---- looking ----------------------------------------------------------------------------------------------------------
     def position(self, name: str = "") -> Position:
         """The state once no session of the product is left."""
-        with self.world.target.connect() as owner:
-            wait_until_quiet(owner, name)
+        self.ground.wait_until_quiet(self.world, name)
         return self.read_position()
 
     def read_position(self) -> Position:
@@ -181,7 +200,7 @@ class Matrix:
             checkpoint=read(f"SELECT revision, safe_xmin, load_id, receipt_id FROM {world.state_name('dpone_source_state')}"),
             head=read(f"SELECT revision, load_id, state_key FROM {world.dbo_name('dpone_target_head')}"),
             receipts=read(
-                f"SELECT new_revision, new_xmin, load_id, receipt_id, run_id FROM {world.state_name('dpone_commit_receipt')} ORDER BY 1"
+                f"SELECT new_revision, new_xmin, load_id, receipt_id, run_id FROM {world.state_name('dpone_commit_receipt')} ORDER BY 1, 4"
             ),
         )
 
@@ -213,7 +232,7 @@ class Matrix:
         if left != self.old and not self.is_new(left):
             self.divergent.append(name)
             return
-        outcome = self.world.run(self.run_id)
+        outcome = self.world.run(self.run_id, repair=self.repair)
         assert (outcome.status == "replayed") is (left != self.old), f"{name}: a retry of a committed run answers from its receipt"
         if not self.is_new(self.position()):
             self.divergent.append(f"{name}, after its retry")
@@ -222,55 +241,25 @@ class Matrix:
         assert self.world.staged() == [], f"{name}: staging tables are left"
         assert not self.world.work_dir.exists() or list(self.world.work_dir.iterdir()) == [], f"{name}: a work directory is left"
 
-    def end_session(self, what: Event | Progress) -> None:
-        """How a session dies on this server."""
-        kill_session(self.world, what)
+    def act_of(self, kind: Kind) -> Callable[[Event | Progress], None]:
+        """What happens at the boundary, in this process."""
+        return partial(self.ground.end_session, self.world) if kind == "session" else raise_fault
 
     def _here(self, boundary: Boundary, kind: Kind) -> BaseException | None:
-        counting = Counting(boundary, self.end_session if kind == "session" else raise_fault)
+        counting = Counting(boundary, self.act_of(kind))
         error: BaseException | None = None
         with observing(counting):
             try:
-                self.world.run(self.run_id, progress=counting.progress)
+                self.world.run(self.run_id, repair=self.repair, progress=counting.progress)
             except Exception as caught:
                 error = caught
         assert counting.hit, f"{boundary} was not hit"
         return error
 
     def _in_child(self, boundary: Boundary) -> None:
-        child = start(run_and_die, Job.of(self.world, self.run_id), boundary)
+        child = start(run_and_die, Job.of(self.world, self.run_id, repair=self.repair), boundary)
         child.join(60)
         assert child.exitcode == -signal.SIGKILL, f"{boundary} was not hit: exit code {child.exitcode}"
-
-
-def kill_session(world: World, what: Event | Progress) -> None:
-    """End the backend that is about to act; around a bulk load, which has a connection of its own, all of the product's."""
-    session = what.session if isinstance(what, Event) else None
-    with world.target.connect() as owner:
-        if session is None:
-            kill_all(owner)
-            return
-        pid = session.connection.connection.driver_connection.info.backend_pid
-        owner.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-
-
-def wait_until_quiet(owner: psycopg.Connection[Any], name: str = "", *, looks: int = 200) -> None:
-    """Wait until no session of the product is left on this database."""
-    for _ in range(looks):
-        busy = owner.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = %s", [WRITER]
-        ).fetchone()
-        if busy == (0,):
-            return
-        owner.execute("SELECT pg_sleep(0.02)")
-    raise AssertionError(f"{name}: sessions of the product are left on the target")
-
-
-def kill_all(owner: psycopg.Connection[Any]) -> None:
-    """End every session of the product on this database."""
-    owner.execute(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND usename = %s", [WRITER]
-    )
 
 
 def run_and_die(job: Job, boundary: Boundary) -> None:
@@ -310,6 +299,6 @@ def sample(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
     return certain + [b for label in labels for b in its_turn([other for other in others if other.label == label], 4)]
 
 
-def its_turn(boundaries: list[Boundary], share: int) -> list[Boundary]:
+def its_turn(boundaries: Sequence[Boundary], share: int) -> list[Boundary]:
     """Each *share*-th of them, at least one; which, changes from day to day, so that all have had their turn after *share* days."""
-    return boundaries[TURN % max(1, min(share, len(boundaries))) :: share]
+    return list(boundaries[TURN % max(1, min(share, len(boundaries))) :: max(1, share)])

@@ -2,126 +2,133 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
-from airflow_dpone_xmin.runtime.evidence import Outcome
 from airflow_dpone_xmin.target.repair import RepairSelection
-from tests.approvals import Owner, refused
+from tests.approvals import Owner, consumptions, refused
 from tests.certification.record import Record
-from tests.children import Job, start
-from tests.faults.matrix import COLUMNS, RUN_ID, Boundary, Kind, Matrix, Position, every, run_and_die, sample
-from tests.world import Setup, World
+from tests.faults.matrix import COLUMNS, LIMIT, NIGHTLY_LIMIT, Boundary, Kind, Matrix, Position, every, sample
+from tests.world import MODES, Setup, World
 
 pytestmark = pytest.mark.certify("fault_matrix")
-
-UNSIGNED = RepairSelection("fix", None)  # plain data, so that it crosses into a child; signatures have tests of their own
-
-
-@dataclass
-class ApprovedWorld(World):
-    """A world whose run under test selects its approval."""
-
-    def run(self, run_id: str | None = None, **kw: Any) -> Outcome:
-        return super().run(run_id, **({"repair": UNSIGNED} if run_id == RUN_ID else {}), **kw)
 
 
 @dataclass
 class ApprovedMatrix(Matrix):
-    """The position includes the consumption."""
+    """Each run under test was stopped and then approved. The position includes the consumptions.
+
+    :param code: of the stop.
+    """
+
+    owner: Owner = field(kw_only=True)
+    code: str = "guard.deletes_exceeded"
 
     @property
     def scenario(self) -> str:
         return "approved run"
 
+    def pend(self) -> None:
+        super().pend()
+        refused(self.world, self.code, self.run_id)
+        selected = self.owner.admit(self.world, self.run_id, f"fix-{self.generation}")
+        self.repair = RepairSelection(selected.ref, None)  # plain data, so that it crosses into a child; signatures have tests of their own
+
     def position(self, name: str = "") -> Position:
-        found = super().position(name)
-        rows = self.world.target.rows(f"SELECT authority_id, receipt_id FROM {self.world.state_name('dpone_repair_authority_consumption')}")
-        return replace(found, head=(*found.head, *[tuple(row) for row in rows]))
+        return replace(super().position(name), consumptions=tuple(consumptions(self.world)))
 
     def is_new(self, position: Position) -> bool:
-        if len(position.head) != 2 or position.head[1] != ("fix", position.receipts[-1][3]):
-            return False
-        return super().is_new(replace(position, head=position.head[:1]))
+        return self.is_consumed(position) and super().is_new(position)
 
-    def _in_child(self, boundary: Boundary) -> None:
-        child = start(run_and_die, Job.of(self.world, RUN_ID, repair=UNSIGNED), boundary)
-        child.join(60)
-        assert child.exitcode == -signal.SIGKILL, f"{boundary} was not hit: exit code {child.exitcode}"
+    def is_consumed(self, position: Position) -> bool:
+        """The approval, and no other one, was consumed by the one receipt of its run."""
+        assert self.old is not None and self.repair is not None
+        receipts = [str(receipt[3]) for receipt in position.receipts if receipt[4] == self.run_id]
+        used = set(position.consumptions) - set(self.old.consumptions)
+        return (
+            len(receipts) == 1
+            and used == {(self.repair.ref, receipts[0])}
+            and len(position.consumptions) == len(self.old.consumptions) + 1
+            and len(position.receipts) == len(self.old.receipts) + 1
+        )
 
 
+@dataclass
 class TransferMatrix(ApprovedMatrix):
-    """The position includes who owns the target, and who did."""
+    """Each time, another process takes the target over. The position includes who owns the target, and who did."""
+
+    reason: str = "baseline"
+    code: str = "target_ownership.conflict"
+    previous: str = ""
 
     @property
     def scenario(self) -> str:
         return "approved transfer"
 
+    def pend(self) -> None:
+        self.previous, self.world.process = self.world.process, f"moved-{self.generation}"
+        super().pend()
+
     def position(self, name: str = "") -> Position:
         found = super().position(name)
+        free = "superseded_by_state_key IS NULL AND superseded_at_utc IS NULL"
+        gone = "superseded_by_state_key IS NOT NULL AND superseded_at_utc IS NOT NULL"
         states = self.world.target.rows(
-            "SELECT process, revision, load_id, receipt_id, superseded_by_state_key IS NULL, superseded_at_utc IS NULL"
+            f"SELECT process, revision, load_id, receipt_id, CASE WHEN {free} THEN 'owner' WHEN {gone} THEN 'superseded' ELSE 'half' END"
             f" FROM {self.world.state_name('dpone_source_state')} ORDER BY 1"
         )
-        return replace(found, checkpoint=tuple(tuple(row) for row in states))
+        return replace(found, checkpoint=tuple(states))
 
     def is_new(self, position: Position) -> bool:
         assert self.old is not None
-        new = [receipt for receipt in position.receipts if receipt[4] == RUN_ID]
-        if len(new) != 1 or len(position.receipts) != 2 or len(position.checkpoint) != 2:
-            return False
-        ((revision, _, load, receipt, _),), (head, *consumed) = new, position.head
-        taken, (old, *_) = position.checkpoint, self.old.checkpoint
+        before, now = ({row[0]: row[1:] for row in found.checkpoint} for found in (self.old, position))
+        taken, (head,) = now.pop(self.world.process, None), position.head
+        before[self.previous] = (*before[self.previous][:3], "superseded")
+        new = [receipt for receipt in position.receipts if receipt[4] == self.run_id]
         return (
-            taken == (("moved", 1, load, receipt, True, True), (*old[:4], False, False))
-            and (revision, load) == head[:2]
-            and consumed == [("fix", receipt)]
+            self.is_consumed(position)
+            and now == before
+            and taken == (1, *new[0][2:4], "owner")
+            and (new[0][0], new[0][2]) == head[:2]
             and self.world.target_rows(COLUMNS) == self.world.source_rows(COLUMNS)
         )
 
 
 @pytest.fixture
-def stopped(worlds: Setup, embedded_only: None) -> World:
-    """Three of eight rows are to go; one changed, one is new."""
-    made = worlds(
+def guarded(worlds: Setup) -> World:
+    """A row is deleted already, and no more may be."""
+    world = worlds(
         "CREATE TABLE orders (id bigint PRIMARY KEY, code varchar(10) NOT NULL, qty integer, note text)",
         "INSERT INTO orders SELECT g, 'c' || g, g, 'note ' || g FROM generate_series(1, 8) g",
-        reconciliation={"guards": {"max_delete_ratio": 0.05}},
+        reconciliation=MODES["timestamp_only"],
     )
-    made.run()
-    made.source.run(
-        "DELETE FROM orders WHERE id <= 3", "UPDATE orders SET qty = 0 WHERE id = 4", "INSERT INTO orders VALUES (9, 'new', 9, '')"
-    )
-    return made
+    world.run()
+    world.source.run("DELETE FROM orders WHERE id = 1")
+    world.run()
+    world.reconciliation = {"guards": {"max_delete_ratio": 0.05}}
+    return world
 
 
-def prepared(kind: type[ApprovedMatrix], stopped: World, directory: Path, *, code: str, reason: str) -> Iterator[ApprovedMatrix]:
-    """Run :data:`RUN_ID` was stopped by *code* and its approval is in place."""
-    refused(stopped, code, RUN_ID)
-    Owner(directory).admit(stopped, RUN_ID)
-    world = ApprovedWorld(**{name: getattr(stopped, name) for name in World.__dataclass_fields__})
-    matrix = kind(world, reason=reason)
+@pytest.fixture
+def matrix(guarded: World, tmp_path: Path) -> Iterator[ApprovedMatrix]:
+    """A guard stopped the deletes."""
+    matrix = ApprovedMatrix(guarded, owner=Owner(tmp_path))
     matrix.prepare()
     yield matrix
     matrix.drop()
 
 
 @pytest.fixture
-def matrix(stopped: World, tmp_path: Path) -> Iterator[ApprovedMatrix]:
-    """A guard stopped the deletes."""
-    yield from prepared(ApprovedMatrix, stopped, tmp_path, code="guard.deletes_exceeded", reason="delta")
-
-
-@pytest.fixture
-def transfer(stopped: World, tmp_path: Path) -> Iterator[ApprovedMatrix]:
+def transfer(guarded: World, tmp_path: Path) -> Iterator[ApprovedMatrix]:
     """Another process takes the target over, with a full baseline and the deletes."""
-    stopped.process = "moved"
-    yield from prepared(TransferMatrix, stopped, tmp_path, code="target_ownership.conflict", reason="baseline")
+    matrix = TransferMatrix(guarded, owner=Owner(tmp_path))
+    matrix.prepare()
+    yield matrix
+    matrix.drop()
 
 
 def from_the_lock_on(boundaries: list[Boundary]) -> list[Boundary]:
@@ -130,7 +137,7 @@ def from_the_lock_on(boundaries: list[Boundary]) -> list[Boundary]:
     return boundaries[first:]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("kind", ["raised", "session", "process", "lost_ack"])
 def test_approved_run(matrix: ApprovedMatrix, kind: Kind, record_property: Record) -> None:
     """Errors, ended sessions, killed processes and lost acknowledgements around the approved commit."""
@@ -139,10 +146,10 @@ def test_approved_run(matrix: ApprovedMatrix, kind: Kind, record_property: Recor
     chosen = [b for b in sample(matrix.boundaries, kind) if b in inside]
     if kind in ("session", "process"):
         chosen += [b for b in inside if b.label in ("repair.consume", "repair.consumed") and b not in chosen]
-    matrix.attempt_all(kind, chosen, record_property)
+    matrix.attempt_all(kind, matrix.few(chosen), record_property)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("kind", ["raised", "session", "process", "lost_ack"])
 def test_approved_transfer(transfer: ApprovedMatrix, kind: Kind, record_property: Record) -> None:
     """Old owner superseded, new owner, baseline, receipt and consumption: together, or not at all."""
@@ -152,11 +159,11 @@ def test_approved_transfer(transfer: ApprovedMatrix, kind: Kind, record_property
         chosen = [b for b in sample(transfer.boundaries, kind) if b in inside]
     else:
         chosen = [b for b in inside if b.label in ("owner.supersede", "checkpoint.insert", "repair.consume", "transaction.commit")]
-    transfer.attempt_all(kind, chosen, record_property)
+    transfer.attempt_all(kind, transfer.few(chosen), record_property)
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(NIGHTLY_LIMIT)
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("scenario", ["matrix", "transfer"])
 def test_every_boundary_of_an_approved_run(request: pytest.FixtureRequest, scenario: str, kind: Kind, record_property: Record) -> None:

@@ -21,7 +21,8 @@ from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.repair import RepairSelection
 from tests.approvals import Owner
 from tests.children import Job, start
-from tests.faults.matrix import Boundary, Counting, kill_session, observing, raise_fault, run_and_die, wait_until_quiet
+from tests.faults.grounds import kill_session, wait_until_quiet
+from tests.faults.matrix import Boundary, Counting, observing, raise_fault, run_and_die
 from tests.model.history import History
 from tests.model.oracle import Approval, Change, Guards, Rows, Stored, exact, listing
 from tests.model.servers import Servers

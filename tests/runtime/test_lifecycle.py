@@ -8,6 +8,7 @@ import pytest
 
 from airflow_dpone_xmin.contracts.state import ActionCounts
 from airflow_dpone_xmin.runtime.evidence import Outcome
+from tests.faults.grounds import ground_of
 from tests.world import MODES, Setup, World
 
 pytestmark = pytest.mark.certify("lifecycle")
@@ -200,7 +201,7 @@ def test_delete_insert_change_and_reactivate_in_one_run(world: World) -> None:
 
 
 def test_every_run_leaves_an_audit_row_and_nothing_else(world: World) -> None:
-    """After a commit: one audit row, the invocation closed, no staging table, no work directory."""
+    """After a commit: one audit row, the invocation closed, no staging table, no work directory, no session."""
     outcome = world.run(run_id="r1")
     (audit,) = world.target.rows(f"SELECT outcome, run_id, receipt_id FROM {world.state_name('dpone_load_audit')}")
     assert (audit[0], audit[1], str(audit[2]).lower()) == ("committed", "r1", str(outcome.receipt.receipt_id))
@@ -208,3 +209,4 @@ def test_every_run_leaves_an_audit_row_and_nothing_else(world: World) -> None:
     assert tuple(state) == ("committed", 1)
     assert world.staged() == []
     assert list(world.work_dir.iterdir()) == []
+    ground_of(world).wait_until_quiet(world, "a run")
