@@ -18,7 +18,7 @@ from airflow_dpone_xmin.target.repair import RepairSelection
 from tests.approvals import Owner
 from tests.campaigns import COLUMNS, Phase, Step, incremental, opened, refusal, sibling
 from tests.children import die, start
-from tests.faults.matrix import Boundary, Counting, Kind, Matrix, its_turn, observing
+from tests.faults.matrix import Boundary, Counting, Kind, Matrix, from_the_last_lock, its_turn, observing
 from tests.world import World
 
 APPROVAL = RepairSelection("fix", open_envelope=None)
@@ -171,13 +171,13 @@ def step_and_die(step: Step, boundary: Boundary) -> None:
 
 
 def thinned(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
-    """The states of the default run: every third step from the last lock to the commit, every twentieth of what only reads before it,
+    """The states of the default run: every sixth step from the last lock to the commit, every fortieth of what only reads before it,
     and both sides of every commit; the slower kinds take half of that. Which ones, changes from day to day.
     """
     commits = [b for b in boundaries if b.label == "transaction.commit"]
     if kind == "lost_ack":
         return [b for b in commits if b.phase == "after"]
-    first = max(number for number, b in enumerate(boundaries) if b.label == "transaction.begin" and b.phase == "before")
-    outside = its_turn([b for b in boundaries[:first] if b.phase == "before"], 20)
-    inside = [b for b in boundaries[first:] if b.phase == "before" and b.label not in ("clock", "shadow.replay", "transaction.commit")]
-    return [*outside, *its_turn(inside, 3), *commits] if kind == "raised" else [*its_turn(inside, 6), *commits[-2:]]
+    after = from_the_last_lock(boundaries)
+    outside = its_turn([b for b in boundaries[: -len(after)] if b.phase == "before"], 40)
+    inside = [b for b in after if b.phase == "before" and b.label not in ("clock", "shadow.replay", "transaction.commit")]
+    return [*outside, *its_turn(inside, 6), *commits] if kind == "raised" else [*its_turn(inside, 12), *commits[-2:]]

@@ -279,7 +279,7 @@ def every(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
 
 
 def sample(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
-    """The states of the default run: every label, and of those that repeat, the part whose turn it is.
+    """The states of the default run: every label of the one transaction, and of the rest the part whose turn it is.
 
     :data:`REPEATED` reads of admission are tried first and last only. A raised error after a step is the error before the next one, so
     the phase ``after`` is tried where something was made durable; the slower kinds take every twelfth of the rest.
@@ -295,8 +295,15 @@ def sample(boundaries: list[Boundary], kind: Kind) -> list[Boundary]:
     others = [b for b in kept if b.label not in durable and (b.phase == "before" or b.label.startswith("progress."))]
     if kind != "raised":
         return certain + its_turn(others, 12)
-    labels = dict.fromkeys(b.label for b in others)
-    return certain + [b for label in labels for b in its_turn([other for other in others if other.label == label], 4)]
+    inside = [b for b in from_the_last_lock(boundaries) if b in others]
+    labels = dict.fromkeys(b.label for b in inside)
+    certain += [b for label in labels for b in its_turn([other for other in inside if other.label == label], 4)]
+    return certain + its_turn([b for b in others if b not in inside], 12)
+
+
+def from_the_last_lock(boundaries: Sequence[Boundary]) -> Sequence[Boundary]:
+    """What follows the begin of the last transaction, the one that everything commits in."""
+    return boundaries[max(number for number, b in enumerate(boundaries) if (b.label, b.phase) == ("transaction.begin", "before")) :]
 
 
 def its_turn(boundaries: Sequence[Boundary], share: int) -> list[Boundary]:

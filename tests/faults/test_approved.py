@@ -12,7 +12,7 @@ import pytest
 from airflow_dpone_xmin.target.repair import RepairSelection
 from tests.approvals import Owner, consumptions, refused
 from tests.certification.record import Record
-from tests.faults.matrix import COLUMNS, LIMIT, NIGHTLY_LIMIT, Boundary, Kind, Matrix, Position, every, sample
+from tests.faults.matrix import COLUMNS, LIMIT, NIGHTLY_LIMIT, Boundary, Kind, Matrix, Position, every, its_turn, sample
 from tests.world import MODES, Setup, World
 
 pytestmark = pytest.mark.certify("fault_matrix")
@@ -132,7 +132,7 @@ def transfer(guarded: World, tmp_path: Path) -> Iterator[ApprovedMatrix]:
 
 
 def from_the_lock_on(boundaries: list[Boundary]) -> list[Boundary]:
-    """What an approval adds to a run happens in the finalizer: the boundaries from its second admission to the end, thinned as ever."""
+    """What an approval adds to a run happens in the finalizer: the boundaries from its second admission to the end."""
     first = next(number for number, b in enumerate(boundaries) if b.label == "repair.find" and b.nth == 2)
     return boundaries[first:]
 
@@ -144,8 +144,9 @@ def test_approved_run(matrix: ApprovedMatrix, kind: Kind, record_property: Recor
     inside = from_the_lock_on(matrix.boundaries)
     assert {"repair.consume", "receipt.insert", "transaction.commit"} <= {b.label for b in inside}
     chosen = [b for b in sample(matrix.boundaries, kind) if b in inside]
-    if kind in ("session", "process"):
-        chosen += [b for b in inside if b.label in ("repair.consume", "repair.consumed") and b not in chosen]
+    if kind != "lost_ack":
+        own = [b for b in inside if b.label in ("repair.find", "repair.consume", "repair.consumed", "receipt.insert", "transaction.commit")]
+        chosen = own + its_turn([b for b in chosen if b not in own], 4)
     matrix.attempt_all(kind, matrix.few(chosen), record_property)
 
 
