@@ -24,7 +24,7 @@ nightly: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 # what may be said about a release, leg by leg and engine by engine: test_artifacts/live_certification; SAMPLE=1 for a bounded one.
-# On SQL Server one test at a time: two tables belong to the database.
+# On SQL Server one test at a time, and nobody else in the three databases: two tables belong to the database, and sessions are killed.
 certify: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(if $(DPONE_TEST_MSSQL_URL),0,2) -p tests.certification.plugin $(if $(SAMPLE),-m "not nightly") $(PYTEST_ARGS)
 

@@ -18,6 +18,7 @@ from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from tests.beside import beside
 from tests.campaigns import COLUMNS, INTEGER, TABLE, Step, chunks, gated, incremental, initial, lane, opened, published, refusal, sibling
 from tests.children import CONTEXT, Job, run_at_gate, start
+from tests.flavour import needs_table_locks
 from tests.world import MODES, Setup, World
 
 pytestmark = pytest.mark.certify("concurrency")
@@ -223,6 +224,7 @@ def test_a_long_reader_delays_the_exchange_and_not_the_other_readers(
 ) -> None:
     """The exchange gives up its place in the queue again and again, until the reader has ended."""
     world = campaign()
+    needs_table_locks(world.target)
     opened(world)
     lane(world)
     monkeypatch.setattr("airflow_dpone_xmin.target.publish.SEAL_SECONDS", 0.5)
@@ -341,7 +343,8 @@ def test_the_incremental_half_races_with_the_publication(campaign: Callable[...,
     world.source.run("DELETE FROM orders WHERE id = 7")
     incremental(world)
     gate, one, two = CONTEXT.Barrier(2), CONTEXT.Queue(), CONTEXT.Queue()
-    children = [start(run_at_gate, Job.of(world, "other"), gate, None, one), start(gated, step, "exchange.table", gate, two)]
+    label = "exchange.table" if world.target.kind == "embedded" else "exchange.rename"
+    children = [start(run_at_gate, Job.of(world, "other"), gate, None, one), start(gated, step, label, gate, two)]
     run, publication = one.get(timeout=120), two.get(timeout=120)
     for child in children:
         child.join(30)
