@@ -164,6 +164,7 @@ _CODES: dict[int, str] = {
     3960: "conflict",
     3961: "conflict",
     1222: "lock_timeout",
+    596: "connection_lost",  # the session is in the kill state
     229: "permission_denied",
     230: "permission_denied",
     262: "permission_denied",

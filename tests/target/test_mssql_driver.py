@@ -168,6 +168,7 @@ def test_a_login_waits_ten_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> N
         ("42000", 511, "stage.load", "row_too_wide"),
         ("23000", 0, "finalize.insert", "constraint_violation"),
         ("08S01", 10054, "finalize.commit", "connection_lost"),
+        ("HY000", 596, "finalize.update", "connection_lost"),
         ("42000", 8152, "finalize.insert", "statement_failed"),
         ("42000", 8152, "connect", "unreachable"),
     ],
