@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 
+from airflow_dpone_xmin.policy.window import EPOCH
 from tests.model.oracle import Change, Guards, Source, Target, Transaction
 from tests.model.servers import Servers, burn
 from tests.world import MODES, READER, WRITER, World
@@ -149,6 +150,19 @@ class History:
 
     def burn(self, count: int) -> None:
         burn(self.owner, count)
+
+    def anything(self) -> Change:
+        """A change of the first key, which nobody else is changing; it differs from the last one."""
+        (key, *_), values = self.keys, [pool[-1] for pool in self.pools]
+        seen = self.source.view()
+        if key not in seen:
+            return Change(None, (*key, *values))
+        return Change(key, None if seen[key][self.source.width :] == tuple(values) else (*key, *values))
+
+    def before_wrap(self) -> int:
+        """Transaction ids that are left until the 32-bit counter wraps."""
+        (row,) = self.owner.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchall()
+        return EPOCH - int(row[0])
 
     def restart(self, *, crash: bool) -> None:
         cluster = self.world.source.cluster

@@ -20,6 +20,8 @@ from tests.world import MODES
 
 GUARDS = (Guards(), Guards(ratio="0.4"), Guards(rows=1), Guards(rows=3, ratio="0.5"))
 NEXT = st.integers(0, 2**16)
+#: How many steps of the source's life lie between two runs at least: a run is the dearest step, and after little it proves little.
+BETWEEN_RUNS = (2, 2, 3, 3, 1, 0)
 
 
 def step(act: Callable[..., None]) -> Callable[..., None]:
@@ -31,8 +33,25 @@ def step(act: Callable[..., None]) -> Callable[..., None]:
         act(self, *args, **kw)
         self.healthy = True
         self._servers.tally[act.__name__] += 1
+        self.lived += 1
 
     return guarded
+
+
+def ready(self: Machine) -> bool:
+    """Whether enough has happened since the last run for another one."""
+    return self.lived >= self.pause
+
+
+def runs(act: Callable[..., None]) -> Callable[..., None]:
+    """A step that runs."""
+
+    @functools.wraps(act)
+    def restarting(self: Machine, *args: Any, **kw: Any) -> None:
+        act(self, *args, **kw)
+        self.lived = -1  # the step itself counts
+
+    return step(restarting)
 
 
 class Machine(RuleBasedStateMachine):
@@ -46,6 +65,7 @@ class Machine(RuleBasedStateMachine):
         self._servers, self._approver, self._before_wrap = servers, approver, before_wrap
         self.history: Runs | None = None
         self.healthy = False
+        self.lived, self.pause = 0, 0
 
     @property
     def h(self) -> Runs:
@@ -59,14 +79,15 @@ class Machine(RuleBasedStateMachine):
         guards=st.sampled_from(GUARDS),
         may_alter=st.booleans(),
         near=st.integers(0, 60),
+        pause=st.sampled_from(BETWEEN_RUNS),
         data=st.data(),
     )
-    @step
-    def begin_history(self, kind: str, mode: str, guards: Guards, may_alter: bool, near: int, data: st.DataObject) -> None:
+    @runs
+    def begin_history(self, kind: str, mode: str, guards: Guards, may_alter: bool, near: int, pause: int, data: st.DataObject) -> None:
+        self.pause = pause
         self.history = Runs(self._servers, self._approver, kind=kind, mode=mode, guards=guards, may_alter=may_alter)
         if self._before_wrap is not None:
-            (row,) = self.h.owner.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
-            self.h.burn(max(0, 2**32 - int(row[0]) - near))
+            self.h.burn(max(0, self.h.before_wrap() - near))
         self.h.write(self._changes(data, count=data.draw(st.integers(0, 5))))
         self.h.run()
 
@@ -75,10 +96,20 @@ class Machine(RuleBasedStateMachine):
             return
         try:
             if self.healthy:
+                if self._before_wrap is not None:
+                    self._cross()
                 self.h.quiesce()
                 self._servers.tally["histories"] += 1
         finally:
             self.h.close()
+
+    def _cross(self) -> None:
+        """A history that has not come to the wrap does so before its last run, and rows change behind it."""
+        self.h.settle()
+        left = self.h.before_wrap()
+        self._servers.tally["histories that crossed the wrap on their way"] += left <= 0
+        self.h.burn(max(0, left))
+        self.h.write([self.h.anything()])
 
     # ---- the source's life --------------------------------------------------------------------------------------------------
     @rule(data=st.data(), count=st.integers(1, 3))
@@ -158,14 +189,17 @@ class Machine(RuleBasedStateMachine):
             self.h.restart(crash=action == "crash")
 
     # ---- runs ---------------------------------------------------------------------------------------------------------------
-    @rule(crash=st.sampled_from([False, False, True]))
-    @step
-    def run(self, crash: bool) -> None:
-        """One run; the source may crash as soon as it has been read."""
+    @precondition(ready)
+    @rule(crash=st.sampled_from([False, False, True]), elsewhere=st.integers(0, 9))
+    @runs
+    def run(self, crash: bool, elsewhere: int) -> None:
+        """One run, when transactions elsewhere have just ended, which wrote nothing; the source may crash as soon as it has been read."""
+        self.h.burn(elsewhere)
         self.h.run(amid=(lambda: self.h.restart(crash=True)) if crash else None, at=READ)
 
+    @precondition(ready)
     @rule(data=st.data(), at=st.sampled_from(BETWEEN) | NEXT, pick=NEXT, count=st.integers(1, 2))
-    @step
+    @runs
     def run_amid_changes(self, data: st.DataObject, at: int | Boundary, pick: int, count: int) -> None:
         """Rows change, or an open transaction commits, while the run is at some boundary."""
         if self.h.source.open and pick % 2:
@@ -175,28 +209,35 @@ class Machine(RuleBasedStateMachine):
         changes = self._changes(data, count=count)
         self.h.run(amid=lambda: self.h.write(changes), at=at)
 
+    @precondition(ready)
     @rule(
         kind=st.sampled_from(["raised", "raised", "session", "session", "source", "process"]),
         at=st.sampled_from([*DECISIVE, *BETWEEN]) | NEXT,
+        data=st.data(),
+        count=st.integers(0, 3),
     )
-    @step
-    def run_broken(self, kind: str, at: int | Boundary) -> None:
+    @runs
+    def run_broken(self, kind: str, at: int | Boundary, data: st.DataObject, count: int) -> None:
+        """A run that has something to do breaks."""
+        self.h.write(self._changes(data, count=count))
         self.h.run_broken(kind, at)
 
+    @precondition(ready)
     @rule(label=st.sampled_from([None, "stage.create", "stage.subset"]), same=st.booleans())
-    @step
+    @runs
     def compete(self, label: str | None, same: bool) -> None:
         self.h.compete(label, same=same)
 
+    @precondition(ready)
     @rule(data=st.data(), count=st.integers(0, 2))
-    @step
+    @runs
     def approve(self, data: st.DataObject, count: int) -> None:
         """What a guard stops is approved; the source may change before the approved run."""
         self.h.approve(self._changes(data, count=count))
 
-    @precondition(lambda self: self.h.receipts)
+    @precondition(lambda self: ready(self) and self.h.receipts)
     @rule(again=st.booleans(), pick=NEXT)
-    @step
+    @runs
     def look(self, again: bool, pick: int) -> None:
         """A run of before again, or a dry run."""
         run_ids = list(self.h.receipts)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import func
+from psycopg import sql
+from sqlalchemy import func, text
 
 from airflow_dpone_xmin.contracts.columns import Family
 from airflow_dpone_xmin.contracts.envelope import Horizons
@@ -16,6 +17,7 @@ from airflow_dpone_xmin.source import boundary as source_boundary
 from airflow_dpone_xmin.source import extract
 from airflow_dpone_xmin.source.session import Session
 from airflow_dpone_xmin.target import dml
+from airflow_dpone_xmin.target.postgres import PostgresEngine
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -69,9 +71,34 @@ def keys_of_another_snapshot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(extract, "_write", apart)
 
 
+def nobody_waits_for_the_log(patch: pytest.MonkeyPatch) -> None:
+    """A run accepts what a crash of the source can undo."""
+    patch.setattr(source_boundary.Boundary, "wait_until_durable", lambda _: None)
+
+
+def a_failed_run_keeps_its_half(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that fails is committed as far as it came."""
+    patch.setattr(PostgresEngine, "rollback", lambda self, session: session.quietly(text("COMMIT")))
+
+
+def window_compared_without_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    """The predicate compares raw ids: everything behind the wrap is lost."""
+
+    def naive(window: DeltaWindow, **_: object) -> sql.Composed:
+        low, xmin = window.base32, sql.SQL("xmin")
+        return sql.SQL("({xmin}::text::bigint >= {low} AND {xmin}::text::bigint < {high})").format(
+            xmin=xmin, low=sql.Literal(low), high=sql.Literal(low + window.width)
+        )
+
+    patch.setattr(extract, "delta_predicate", naive)
+
+
 ANYWHERE: tuple[Plant, ...] = (
     window_ends_early,
     visible_horizon_is_kept,
     case_is_ignored,
     keys_of_another_snapshot,
+    nobody_waits_for_the_log,
+    a_failed_run_keeps_its_half,
 )
+AT_THE_WRAP: tuple[Plant, ...] = (window_compared_without_the_epoch,)

@@ -25,7 +25,7 @@ from tests.faults.grounds import kill_session, wait_until_quiet
 from tests.faults.matrix import Boundary, Counting, observing, raise_fault, run_and_die
 from tests.model.history import History
 from tests.model.oracle import Approval, Change, Guards, Rows, Stored, exact, listing
-from tests.model.servers import Servers
+from tests.model.servers import Servers, log_writer_wakes
 from tests.world import READER
 
 MARKS = ("__dpone__deleted_at", "__dpone__is_deleted")
@@ -121,7 +121,11 @@ class Runs(History):
         before, run_id, boundary = self.position(), _run_id(), self._boundary(at)
         if kind == "process":
             child = start(_run_and_die, Job.of(self.world, run_id), boundary)
-            child.join(60)
+            for _ in range(600):
+                child.join(0.1)
+                if child.exitcode is not None:
+                    break
+                log_writer_wakes(self.world.source.cluster)
             assert child.exitcode is not None, "the child ended"
             attempt = Attempt(snapshot=dict(self.source.committed))
         else:
@@ -198,12 +202,16 @@ class Runs(History):
         assert found == expected
         assert self._unchanged(before)
 
-    def quiesce(self) -> None:
-        """End everything; after one more run, approved if it must be, target and source are equal."""
+    def settle(self) -> None:
+        """End every transaction."""
         for number in list(self.source.open):
             self.end(number, "COMMIT")
         for name in list(self.source.prepared):
             self.end_prepared(name, "COMMIT")
+
+    def quiesce(self) -> None:
+        """End everything; after one more run, approved if it must be, target and source are equal."""
+        self.settle()
         self.approve()
         found = listing(self.world.target_rows(self.target_columns))
         real = listing(self.world.source_rows(self.source.columns))

@@ -5,20 +5,27 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
+import pytest
 
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.policy.window import EPOCH
+from airflow_dpone_xmin.source import boundary as source_boundary
+from tests.model.kept import cheap_runs
 from tests.world import READER, EmbeddedTarget, SourceSide
 
-SETTINGS = {"autovacuum": "off", "max_prepared_transactions": 8}
+#: The log writer sleeps for the longest time that can be set: :func:`log_writer_wakes` puts on disk what only an ending transaction logged.
+SETTINGS = {"autovacuum": "off", "max_prepared_transactions": 8, "shared_buffers": "16MB", "wal_writer_delay": 10_000}
 _NUMBERS = itertools.count()
 _SEGMENT = 1024 * 1024  # transaction ids per file of pg_xact
 
@@ -46,9 +53,9 @@ class Servers:
             _replace(self.source.data, self.aged)
             self.source.start()
         source = SourceSide(self.source, f"model_{number}")
-        self.source.create_database(source.database)
+        self.source.create_database(source.database, options="STRATEGY FILE_COPY")
         target = EmbeddedTarget(self.target, f"model_{number}")
-        self.target.create_database(target.database, options=f'TEMPLATE "{self.template}"')
+        self.target.create_database(target.database, options=f'TEMPLATE "{self.template}" STRATEGY FILE_COPY')
         return source, target, self.work / str(number)
 
     def forget(self, source: SourceSide, target: EmbeddedTarget) -> None:
@@ -62,15 +69,23 @@ class Servers:
 
 
 @contextmanager
-def source_server(*, log_writer_delay: int = 500) -> Iterator[EmbeddedCluster]:
-    """A source without any table.
+def source_server() -> Iterator[EmbeddedCluster]:
+    """A source without any table, whose log writer awakes only when a run of this process waits for it.
 
-    :param log_writer_delay: milliseconds until what only an ending transaction logged is on disk: a crash before takes it away.
+    So what a run does not wait for is lost in every crash, and what it waits for costs no time.
     """
-    with EmbeddedCluster(settings={**SETTINGS, "wal_writer_delay": log_writer_delay}) as cluster:
+    with cheap_runs(), EmbeddedCluster(settings=SETTINGS) as cluster, pytest.MonkeyPatch.context() as patch:
         with cluster.connect() as owner:
             owner.execute(f'CREATE ROLE "{READER}" LOGIN')  # type: ignore[call-overload]
+        pause = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: log_writer_wakes(cluster))
+        patch.setattr(source_boundary, "time", pause)
         yield cluster
+
+
+def log_writer_wakes(cluster: EmbeddedCluster) -> None:
+    """Everything that is logged so far comes to disk."""
+    with cluster.connect() as owner:
+        owner.execute("SELECT pg_logical_emit_message(false, '', '', true)")
 
 
 def age(cluster: EmbeddedCluster, *, before_wrap: int) -> None:
@@ -107,9 +122,8 @@ def _replace(data: Path, kept: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, symlinks=True)
-    for path in [target, *target.rglob("*")]:
-        _own_like(path, source / "PG_VERSION")
+    # Not shutil: the files belong to the server's user.
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True)
 
 
 def _own_like(path: Path, example: Path) -> None:

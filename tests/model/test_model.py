@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from tests.approvals import Owner
 from tests.model.machine import Machine
-from tests.model.planted import ANYWHERE, Plant
+from tests.model.planted import ANYWHERE, AT_THE_WRAP, Plant
 from tests.model.servers import Servers, age, keep, source_server
 
 HISTORIES = int(os.environ.get("DPONE_MODEL_HISTORIES", "2000"))
@@ -87,3 +87,14 @@ def test_a_planted_fault_is_found(servers: Servers, approver: Owner, plant: Plan
     plant(monkeypatch)
     with pytest.raises(AssertionError):
         search(servers, approver, PLANTED)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("plant", AT_THE_WRAP, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found_at_the_wrap(
+    aged_servers: Servers, approver: Owner, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        search(aged_servers, approver, PLANTED, before_wrap=BEFORE_WRAP)
