@@ -20,6 +20,7 @@ from tests.world import MODES
 
 GUARDS = (Guards(), Guards(ratio="0.4"), Guards(rows=1), Guards(rows=3, ratio="0.5"))
 NEXT = st.integers(0, 2**16)
+INSIDE = st.integers(-(2**16), -1)
 #: How many steps of the source's life lie between two runs at least: a run is the dearest step, and after little it proves little.
 BETWEEN_RUNS = (2, 2, 3, 3, 1, 0)
 
@@ -54,6 +55,12 @@ def runs(act: Callable[..., None]) -> Callable[..., None]:
     return step(restarting)
 
 
+def rules_of(machine: type) -> dict[str, Any]:
+    """The rules of a state machine, as hypothesis keeps them, by name."""
+    found = {name: getattr(member, "hypothesis_stateful_rule", None) for name, member in vars(machine).items()}
+    return {name: rule for name, rule in found.items() if rule is not None}
+
+
 class Machine(RuleBasedStateMachine):
     """Histories of one route.
 
@@ -71,6 +78,26 @@ class Machine(RuleBasedStateMachine):
     def h(self) -> Runs:
         assert self.history is not None
         return self.history
+
+    # ---- a tour ----------------------------------------------------------------------------------------------------------------
+    def tour(self, data: st.DataObject) -> None:
+        """Take every rule once, in random order; what leads to it comes before it, again and again."""
+        every, leading = rules_of(Machine), ("end", "begin", "end_prepared", "write")
+        self._take(Machine.begin_history.hypothesis_stateful_initialize_rule, data)  # type: ignore[attr-defined]
+        waiting = dict(every)
+        while waiting:
+            names = [name for name in waiting if self._possible(waiting[name])]
+            name = data.draw(st.sampled_from(names or [name for name in leading if self._possible(every[name])]))
+            waiting.pop(name, None)
+            self._take(every[name], data)
+
+    def _possible(self, rule: Any) -> bool:
+        return all(holds(self) for holds in rule.preconditions)
+
+    def _take(self, rule: Any, data: st.DataObject) -> None:
+        arguments = {name: data.draw(strategy) for name, strategy in rule.arguments.items()}
+        note(f"{rule.function.__name__}({arguments})")
+        rule.function(self, **arguments)
 
     # ---- the beginning and the end ------------------------------------------------------------------------------------------
     @initialize(
@@ -147,12 +174,16 @@ class Machine(RuleBasedStateMachine):
             self.h.savepoint(number, action, depth % len(own.savepoints))
 
     @precondition(lambda self: self.h.source.open)
-    @rule(pick=NEXT, action=st.sampled_from(["COMMIT", "COMMIT", "ROLLBACK", "PREPARE TRANSACTION"]))
+    @rule(pick=NEXT, action=st.sampled_from(["COMMIT", "COMMIT", "ROLLBACK"]))
     @step
     def end(self, pick: int, action: str) -> None:
-        if len(self.h.source.prepared) >= 2 and action.startswith("PREPARE"):
-            action = "COMMIT"
         self.h.end(self._open(pick), action)
+
+    @precondition(lambda self: self.h.source.open and len(self.h.source.prepared) < 2)
+    @rule(pick=NEXT)
+    @step
+    def prepare(self, pick: int) -> None:
+        self.h.end(self._open(pick), "PREPARE TRANSACTION")
 
     @precondition(lambda self: self.h.source.prepared)
     @rule(pick=NEXT, action=st.sampled_from(["COMMIT", "COMMIT", "ROLLBACK"]))
@@ -211,14 +242,27 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(ready)
     @rule(
-        kind=st.sampled_from(["raised", "raised", "session", "session", "source", "process"]),
-        at=st.sampled_from([*DECISIVE, *BETWEEN]) | NEXT,
+        kind=st.sampled_from(["raised", "raised", "raised", "session", "session", "source", "process"]),
+        at=st.sampled_from([*DECISIVE, *BETWEEN]) | INSIDE | NEXT,
         data=st.data(),
         count=st.integers(0, 3),
     )
     @runs
     def run_broken(self, kind: str, at: int | Boundary, data: st.DataObject, count: int) -> None:
         """A run that has something to do breaks."""
+        self.h.write(self._changes(data, count=count))
+        self.h.run_broken(kind, at)
+
+    @precondition(ready)
+    @rule(
+        kind=st.sampled_from(["raised", "session"]),
+        at=st.sampled_from(DECISIVE) | INSIDE,
+        data=st.data(),
+        count=st.integers(1, 3),
+    )
+    @runs
+    def break_transaction(self, kind: str, at: int | Boundary, data: st.DataObject, count: int) -> None:
+        """A run that has something to do breaks inside its transaction on the target."""
         self.h.write(self._changes(data, count=count))
         self.h.run_broken(kind, at)
 

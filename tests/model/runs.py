@@ -45,6 +45,7 @@ DECISIVE = (
     *(Boundary(label, "after", 1) for label in ("checkpoint.compare_and_set", "checkpoint.insert", "head.update", "receipt.insert")),
     *(Boundary("transaction.commit", phase, nth) for phase in ("before", "after") for nth in (1, 2, 3)),
 )
+FINISHED = Boundary("progress.FINALIZE_COMPLETE", "after", 1)
 #: A lost race of two runs: retryable, nothing happened.
 LOST_RACE = ("checkpoint.conflict", "mssql_transaction.conflict", "mssql_transaction.lock_timeout")
 
@@ -344,9 +345,13 @@ class Runs(History):
         self.owner.execute(query, [READER])
 
     def _boundary(self, at: int | Boundary) -> Boundary:
+        """Boundary number *at* of the last healthy run; a negative one lies inside its transaction on the target."""
         if isinstance(at, Boundary):
             return at
-        return self.boundaries[at % len(self.boundaries)] if self.boundaries else Boundary("transaction.commit", "before", 1 + at % 4)
+        found = self.boundaries
+        if at < 0 and found:
+            found = found[found.index(Boundary("finalize.classify", "before", 1)) : found.index(FINISHED)]
+        return found[at % len(found)] if found else Boundary("transaction.commit", "before", 1 + at % 4)
 
 
 def _run_and_die(job: Job, boundary: Boundary) -> None:
