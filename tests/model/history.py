@@ -120,6 +120,13 @@ class History:
         if action == "COMMIT":
             self.source.commit(own)
 
+    def settle(self) -> None:
+        """End every transaction."""
+        for number in list(self.source.open):
+            self.end(number, "COMMIT")
+        for name in list(self.source.prepared):
+            self.end_prepared(name, "COMMIT")
+
     def rewrite(self, statement: str) -> None:
         for part in statement.split("; "):
             self.owner.execute(part)  # type: ignore[call-overload]

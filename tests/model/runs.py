@@ -203,13 +203,6 @@ class Runs(History):
         assert found == expected
         assert self._unchanged(before)
 
-    def settle(self) -> None:
-        """End every transaction."""
-        for number in list(self.source.open):
-            self.end(number, "COMMIT")
-        for name in list(self.source.prepared):
-            self.end_prepared(name, "COMMIT")
-
     def quiesce(self) -> None:
         """End everything; after one more run, approved if it must be, target and source are equal."""
         self.settle()

@@ -27,6 +27,7 @@ from tests.world import READER, EmbeddedTarget, SourceSide
 #: The log writer sleeps for the longest time that can be set: :func:`log_writer_wakes` puts on disk what only an ending transaction logged.
 SETTINGS = {"autovacuum": "off", "max_prepared_transactions": 8, "shared_buffers": "16MB", "wal_writer_delay": 10_000}
 _NUMBERS = itertools.count()
+_SOURCES: list[EmbeddedCluster] = []
 _SEGMENT = 1024 * 1024  # transaction ids per file of pg_xact
 
 
@@ -77,9 +78,15 @@ def source_server() -> Iterator[EmbeddedCluster]:
     with cheap_runs(), EmbeddedCluster(settings=SETTINGS) as cluster, pytest.MonkeyPatch.context() as patch:
         with cluster.connect() as owner:
             owner.execute(f'CREATE ROLE "{READER}" LOGIN')  # type: ignore[call-overload]
-        pause = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: log_writer_wakes(cluster))
-        patch.setattr(source_boundary, "time", pause)
+        patch.setattr(source_boundary, "time", SimpleNamespace(monotonic=time.monotonic, sleep=_every_log_writer_wakes))
+        _SOURCES.append(cluster)
         yield cluster
+        _SOURCES.remove(cluster)
+
+
+def _every_log_writer_wakes(_: float) -> None:
+    for cluster in _SOURCES:
+        log_writer_wakes(cluster)
 
 
 def log_writer_wakes(cluster: EmbeddedCluster) -> None:
