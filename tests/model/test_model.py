@@ -25,7 +25,7 @@ HISTORIES = int(os.environ.get("DPONE_MODEL_HISTORIES", "2000"))
 BEFORE_WRAP = 300
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, stateful_step_count=25)
 BOUNDED = settings(COMMON, derandomize=True, database=None, phases=[Phase.generate])
-PLANTED = settings(BOUNDED, max_examples=200, report_multiple_bugs=False)
+PLANTED = settings(BOUNDED, derandomize=False, max_examples=200, report_multiple_bugs=False)
 RANDOM = settings(COMMON, database=None, max_examples=HISTORIES)
 
 
