@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,18 @@ import pytest
 
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from tests.flavour import forgive_grants
+from tests.kept import cheap_runs
 from tests.source.support import SourceDb
 from tests.world import MSSQL_URL, READER, WRITER, EmbeddedTarget, MssqlTarget, Setup, SourceSide, World
 
 _NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cheap_runs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs share what never changes; in a certification they are as they are."""
+    with nullcontext() if request.config.pluginmanager.has_plugin("tests.certification.plugin") else cheap_runs():
+        yield
 
 
 # ---- source ---------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ import pytest
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.policy.window import EPOCH
 from airflow_dpone_xmin.source import boundary as source_boundary
-from tests.model.kept import cheap_runs
 from tests.world import READER, EmbeddedTarget, SourceSide
 
 #: The log writer sleeps for the longest time that can be set: :func:`log_writer_wakes` puts on disk what only an ending transaction logged.
@@ -75,7 +74,7 @@ def source_server() -> Iterator[EmbeddedCluster]:
 
     So what a run does not wait for is lost in every crash, and what it waits for costs no time.
     """
-    with cheap_runs(), EmbeddedCluster(settings=SETTINGS) as cluster, pytest.MonkeyPatch.context() as patch:
+    with EmbeddedCluster(settings=SETTINGS) as cluster, pytest.MonkeyPatch.context() as patch:
         with cluster.connect() as owner:
             owner.execute(f'CREATE ROLE "{READER}" LOGIN')  # type: ignore[call-overload]
         patch.setattr(source_boundary, "time", SimpleNamespace(monotonic=time.monotonic, sleep=_every_log_writer_wakes))

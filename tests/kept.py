@@ -1,7 +1,8 @@
-"""What a process builds anew for every run though it is always the same: the model test keeps it, so that a run costs half.
+"""What a process builds anew for every run though it is always the same: the tests keep it, so that a run costs half.
 
 A run still opens every session and sends every statement. Only what says how to is kept: the driver's list of the server's types, the
-engine with its compiled statements, and the catalog's tables that these name.
+engine with its compiled statements, and the catalog's tables that these name. A certification keeps nothing, and neither do processes that
+a test starts.
 """
 
 from __future__ import annotations
