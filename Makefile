@@ -18,7 +18,7 @@ demo: $(VENV)/.demo
 test nightly certify bench bench-peers: export AIRFLOW_HOME ?= $(abspath $(VENV))/airflow
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 -m "not nightly" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 -m "not nightly" $(PYTEST_ARGS)
 
 nightly: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)

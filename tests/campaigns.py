@@ -248,11 +248,14 @@ def gated(step: Step, label: str, gate: Any, answers: Any, stop: bool = False) -
                 gate.wait(60)
 
     OBSERVERS.append(observer)
-    try:
-        answer: tuple[Any, ...] = ("done", step.run())
-    except XminError as error:
-        answer = ("refused", error.code, error.retryable)
-    except BaseException as error:
-        answer = ("crashed", f"{type(error).__name__}: {error}")
+    answer: tuple[Any, ...] | None = None
+    while answer is None:
+        try:
+            answer = ("done", step.run())
+        except XminError as error:
+            if gate is None or reached or not error.retryable:  # else it lost a race before the one that is looked at
+                answer = ("refused", error.code, error.retryable)
+        except BaseException as error:
+            answer = ("crashed", f"{type(error).__name__}: {error}")
     if not stop:
         answers.put(answer)
