@@ -12,7 +12,7 @@ import pytest
 from airflow_dpone_xmin.target.repair import RepairSelection
 from tests.approvals import Owner, consumptions, refused
 from tests.certification.record import Record
-from tests.faults.matrix import COLUMNS, LIMIT, NIGHTLY_LIMIT, Boundary, Kind, Matrix, Position, every, its_turn, sample
+from tests.faults.matrix import COLUMNS, LIMIT, NIGHTLY_LIMIT, Kind, Matrix, Position, every, from_the_last_lock, its_turn, sample
 from tests.world import MODES, Setup, World
 
 pytestmark = pytest.mark.certify("fault_matrix")
@@ -131,17 +131,11 @@ def transfer(guarded: World, tmp_path: Path) -> Iterator[ApprovedMatrix]:
     matrix.drop()
 
 
-def from_the_lock_on(boundaries: list[Boundary]) -> list[Boundary]:
-    """What an approval adds to a run happens in the finalizer: the boundaries from its second admission to the end."""
-    first = next(number for number, b in enumerate(boundaries) if b.label == "repair.find" and b.nth == 2)
-    return boundaries[first:]
-
-
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("kind", ["raised", "session", "process", "lost_ack"])
 def test_approved_run(matrix: ApprovedMatrix, kind: Kind, record_property: Record) -> None:
     """Errors, ended sessions, killed processes and lost acknowledgements around the approved commit."""
-    inside = from_the_lock_on(matrix.boundaries)
+    inside = from_the_last_lock(matrix.boundaries)
     assert {"repair.consume", "receipt.insert", "transaction.commit"} <= {b.label for b in inside}
     chosen = [b for b in sample(matrix.boundaries, kind) if b in inside]
     if kind != "lost_ack":
@@ -154,7 +148,7 @@ def test_approved_run(matrix: ApprovedMatrix, kind: Kind, record_property: Recor
 @pytest.mark.parametrize("kind", ["raised", "session", "process", "lost_ack"])
 def test_approved_transfer(transfer: ApprovedMatrix, kind: Kind, record_property: Record) -> None:
     """Old owner superseded, new owner, baseline, receipt and consumption: together, or not at all."""
-    inside = from_the_lock_on(transfer.boundaries)
+    inside = from_the_last_lock(transfer.boundaries)
     assert {"owner.supersede", "checkpoint.insert", "repair.consume"} <= {b.label for b in inside}
     if kind == "lost_ack":
         chosen = [b for b in sample(transfer.boundaries, kind) if b in inside]
