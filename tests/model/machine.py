@@ -192,9 +192,11 @@ class Machine(RuleBasedStateMachine):
         names = list(self.h.source.prepared)
         self.h.end_prepared(names[pick % len(names)], action)
 
-    @rule(pick=NEXT)
+    @rule(pick=NEXT, data=st.data(), count=st.integers(0, 2))
     @step
-    def rewrite(self, pick: int) -> None:
+    def rewrite(self, pick: int, data: st.DataObject, count: int) -> None:
+        """Rows change, and the table is written anew with them."""
+        self.h.write(self._changes(data, count=count))
         possible = [statement for statement, exclusive in REWRITES if self.h.source.unlocked or not exclusive]
         self.h.rewrite(possible[pick % len(possible)])
 
@@ -210,12 +212,13 @@ class Machine(RuleBasedStateMachine):
     def add_column(self, pick: int) -> None:
         self.h.add_column(*NEW_COLUMNS[pick % len(NEW_COLUMNS)])
 
-    @rule(action=st.sampled_from(["burn", "burn", "restart", "crash"]), count=st.integers(1, 40))
+    @rule(action=st.sampled_from(["burn", "burn", "restart", "crash"]), ids=st.integers(1, 40), data=st.data(), count=st.integers(0, 2))
     @step
-    def live(self, action: str, count: int) -> None:
-        """Transactions elsewhere, or a restart."""
+    def live(self, action: str, ids: int, data: st.DataObject, count: int) -> None:
+        """Rows change; transactions elsewhere, or a restart."""
+        self.h.write(self._changes(data, count=count))
         if action == "burn":
-            self.h.burn(count)
+            self.h.burn(ids)
         else:
             self.h.restart(crash=action == "crash")
 
