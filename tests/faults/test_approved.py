@@ -161,6 +161,7 @@ def test_approved_transfer(transfer: ApprovedMatrix, kind: Kind, record_property
 @pytest.mark.timeout(NIGHTLY_LIMIT)
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("scenario", ["matrix", "transfer"])
+@pytest.mark.usefixtures("engine_name")  # what is asked for by name below has the engine as its parameter
 def test_every_boundary_of_an_approved_run(request: pytest.FixtureRequest, scenario: str, kind: Kind, record_property: Record) -> None:
     found: ApprovedMatrix = request.getfixturevalue(scenario)
     found.attempt_all(kind, every(found.boundaries, kind), record_property)
