@@ -54,6 +54,8 @@ _COLUMNS = sql.SQL("""
     WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum""")
 
+# A leaf may have been detached, its columns renamed or dropped and added, and attached again: which number answers to a name then is the
+# leaf's own, and only what differs from the root is listed.
 # The version of the database's own collation lives in pg_database, from PostgreSQL 15 on: to_jsonb() forgives its absence before.
 _CONTENT = sql.SQL("""
     SELECT a.attrelid::bigint, a.attnum::int, a.attname::text, format_type(a.atttypid, a.atttypmod), a.atttypmod::int, a.attnotnull::int,
@@ -65,12 +67,15 @@ _CONTENT = sql.SQL("""
     FROM pg_attribute a
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     LEFT JOIN pg_collation l ON l.oid = a.attcollation
+    LEFT JOIN pg_attribute root ON root.attrelid = {oid} AND root.attname = a.attname
     JOIN pg_database b ON b.datname = current_database()
     WHERE a.attnum > 0 AND NOT a.attisdropped
-      AND (a.attrelid = {oid} OR (a.attrelid = ANY ({leaves}::oid[]) AND (a.atthasmissing OR a.attgenerated <> '')))
+      AND (a.attrelid = {oid} OR (a.attrelid = ANY ({leaves}::oid[])
+           AND (a.atthasmissing OR a.attgenerated <> '' OR a.attnum IS DISTINCT FROM root.attnum)))
     ORDER BY 1, 2""")
 
 # Every type that a value may be made of: elements of arrays, bases of domains, fields of composites, bounds of ranges and multiranges.
+# A field that was dropped and added again has lost its values: only its number tells.
 _TYPES = sql.SQL("""
     WITH RECURSIVE parts(oid) AS (
         SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
@@ -90,8 +95,8 @@ _TYPES = sql.SQL("""
            coalesce((SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder)::text FROM pg_enum e WHERE e.enumtypid = t.oid), ''),
            coalesce((SELECT array_agg(pg_get_constraintdef(k.oid) ORDER BY k.conname)::text
                      FROM pg_constraint k WHERE k.contypid = t.oid), ''),
-           coalesce((SELECT array_agg(a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attcollation::text
-                                      ORDER BY a.attnum)::text
+           coalesce((SELECT array_agg(a.attnum::text || ' ' || a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod) || ' '
+                                      || a.attcollation::text ORDER BY a.attnum)::text
                      FROM pg_attribute a WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped), '')
     FROM parts JOIN pg_type t ON t.oid = parts.oid JOIN pg_namespace n ON n.oid = t.typnamespace
     WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog' OR t.typname = ANY ({volatile}::text[])

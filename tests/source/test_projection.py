@@ -24,13 +24,14 @@ SETUP = [
     "CREATE TYPE deep_c AS (d deep_d)",
     "CREATE DOMAIN deep_list AS deep_c[]",
     "CREATE COLLATION mine (provider = libc, locale = 'C')",
+    "CREATE TABLE seat (n int)",
     """CREATE TABLE t (
-        id int NOT NULL, v varchar(10), m mood, d small, p pair, a mood[], r int4range, l levels, ml levels_multirange, x deep_list,
-        c varchar(10) COLLATE mine, q numeric(10,2) DEFAULT 1,
+        id int NOT NULL, s seat[], v varchar(10), m mood, d small, p pair, a mood[], r int4range, l levels, ml levels_multirange,
+        x deep_list, c varchar(10) COLLATE mine, q numeric(10,2) DEFAULT 1,
         g int GENERATED ALWAYS AS (id + 1) STORED, h int GENERATED ALWAYS AS (id + 1) VIRTUAL, PRIMARY KEY (id))""",
     "INSERT INTO t (id, v, m) VALUES (1, 'x', 'ok')",
 ]
-STRINGS = frozenset(["m", "d", "p", "a", "r", "l", "ml", "x"])
+STRINGS = frozenset(["s", "m", "d", "p", "a", "r", "l", "ml", "x"])
 
 
 @pytest.fixture
@@ -67,6 +68,8 @@ def fingerprint(db: SourceDb, strings: frozenset[str] = STRINGS, **contract: Any
         "ALTER TYPE mood RENAME TO humour",
         "ALTER TYPE pair RENAME ATTRIBUTE a TO z",
         "ALTER TYPE pair ADD ATTRIBUTE c text",
+        "ALTER TYPE pair DROP ATTRIBUTE b; ALTER TYPE pair ADD ATTRIBUTE b inner_d",
+        "ALTER TABLE seat DROP COLUMN n; ALTER TABLE seat ADD COLUMN n int",
         "ALTER TABLE t DROP CONSTRAINT t_pkey",
         "ALTER TABLE t ADD UNIQUE (id) INCLUDE (v)",
         "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id) DEFERRABLE",
@@ -127,23 +130,28 @@ def test_a_contract_that_changes_nothing_does_not(db: SourceDb) -> None:
     assert fingerprint(db, STRINGS | {"v"}, type_overrides={"q": "numeric(10, 2)"}) == fingerprint(db)
 
 
+AWAY, BACK = "ALTER TABLE t DETACH PARTITION t1; ", "ALTER TABLE t ATTACH PARTITION t1 FOR VALUES FROM (0) TO (10)"
+
+
 @pytest.mark.parametrize(
     "ddl",
     [
         "VACUUM (FULL) t1",  # writes the missing value into the rows of this leaf
         "ALTER TABLE t1 ALTER COLUMN g SET EXPRESSION AS (id + 3)",
         "ALTER TABLE t1 ALTER COLUMN h SET EXPRESSION AS (id + 3)",
+        AWAY + "ALTER TABLE t1 RENAME a TO c; ALTER TABLE t1 RENAME b TO a; ALTER TABLE t1 RENAME c TO b; " + BACK,
+        AWAY + "ALTER TABLE t1 DROP COLUMN b; ALTER TABLE t1 ADD COLUMN b int; " + BACK,
     ],
 )
 def test_one_leaf_counts(source_db: SourceDb, ddl: str) -> None:
-    """A leaf has missing values and generation expressions of its own; every other ingredient stays."""
+    """A leaf has missing values, generation expressions and column numbers of its own; every other ingredient stays."""
     db = source_db
     db.run(
-        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id + 1) STORED, h int GENERATED ALWAYS AS (id + 1) VIRTUAL)"
-        " PARTITION BY RANGE (id)",
+        "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id + 1) STORED, h int GENERATED ALWAYS AS (id + 1) VIRTUAL,"
+        " a int, b int) PARTITION BY RANGE (id)",
         "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
         "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20)",
-        "INSERT INTO t (id) VALUES (1), (11)",
+        "INSERT INTO t (id, a, b) VALUES (1, 2, 3), (11, 2, 3)",
         "ALTER TABLE t ADD COLUMN w int DEFAULT 5",
     )
     db.grant()
@@ -174,7 +182,7 @@ def test_volatile_types_are_a_flag_and_no_ingredient(source_db: SourceDb) -> Non
 def test_partitions_are_part_of_it(source_db: SourceDb) -> None:
     db = source_db
     db.run(
-        "CREATE TABLE t (id int PRIMARY KEY, m int, d int, p int, a int, r int, l int, ml int, x int) PARTITION BY RANGE (id)",
+        "CREATE TABLE t (id int PRIMARY KEY, s int, m int, d int, p int, a int, r int, l int, ml int, x int) PARTITION BY RANGE (id)",
         "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
         "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id)",
     )
