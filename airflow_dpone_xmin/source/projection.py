@@ -76,6 +76,7 @@ _CONTENT = sql.SQL("""
 
 # Every type that a value may be made of: elements of arrays, bases of domains, fields of composites, bounds of ranges and multiranges.
 # A field that was dropped and added again has lost its values: only its number tells.
+# What an extension's type looks like as text is its output function's affair, which an update of the extension may change.
 _TYPES = sql.SQL("""
     WITH RECURSIVE parts(oid) AS (
         SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
@@ -97,7 +98,10 @@ _TYPES = sql.SQL("""
                      FROM pg_constraint k WHERE k.contypid = t.oid), ''),
            coalesce((SELECT array_agg(a.attnum::text || ' ' || a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod) || ' '
                                       || a.attcollation::text ORDER BY a.attnum)::text
-                     FROM pg_attribute a WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped), '')
+                     FROM pg_attribute a WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped), ''),
+           coalesce((SELECT p.prosrc || ' ' || coalesce(p.probin, '') FROM pg_proc p WHERE t.typtype = 'b' AND p.oid = t.typoutput), ''),
+           coalesce((SELECT e.extname::text || ' ' || e.extversion FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+                     WHERE d.classid = 'pg_type'::regclass AND d.objid = t.oid AND d.deptype = 'e'), '')
     FROM parts JOIN pg_type t ON t.oid = parts.oid JOIN pg_namespace n ON n.oid = t.typnamespace
     WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog' OR t.typname = ANY ({volatile}::text[])
     ORDER BY 1""")

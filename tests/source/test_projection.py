@@ -25,13 +25,18 @@ SETUP = [
     "CREATE DOMAIN deep_list AS deep_c[]",
     "CREATE COLLATION mine (provider = libc, locale = 'C')",
     "CREATE TABLE seat (n int)",
+    "CREATE EXTENSION hstore VERSION '1.7'",
+    "CREATE TYPE made",
+    "CREATE FUNCTION made_in(cstring) RETURNS made LANGUAGE internal IMMUTABLE STRICT AS 'textin'",
+    "CREATE FUNCTION made_out(made) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout'",
+    "CREATE TYPE made (INPUT = made_in, OUTPUT = made_out, LIKE = text)",
     """CREATE TABLE t (
-        id int NOT NULL, s seat[], v varchar(10), m mood, d small, p pair, a mood[], r int4range, l levels, ml levels_multirange,
-        x deep_list, c varchar(10) COLLATE mine, q numeric(10,2) DEFAULT 1,
+        id int NOT NULL, s seat[], o made, hs hstore[], v varchar(10), m mood, d small, p pair, a mood[], r int4range, l levels,
+        ml levels_multirange, x deep_list, c varchar(10) COLLATE mine, q numeric(10,2) DEFAULT 1,
         g int GENERATED ALWAYS AS (id + 1) STORED, h int GENERATED ALWAYS AS (id + 1) VIRTUAL, PRIMARY KEY (id))""",
     "INSERT INTO t (id, v, m) VALUES (1, 'x', 'ok')",
 ]
-STRINGS = frozenset(["s", "m", "d", "p", "a", "r", "l", "ml", "x"])
+STRINGS = frozenset(["s", "o", "hs", "m", "d", "p", "a", "r", "l", "ml", "x"])
 
 
 @pytest.fixture
@@ -70,6 +75,8 @@ def fingerprint(db: SourceDb, strings: frozenset[str] = STRINGS, **contract: Any
         "ALTER TYPE pair ADD ATTRIBUTE c text",
         "ALTER TYPE pair DROP ATTRIBUTE b; ALTER TYPE pair ADD ATTRIBUTE b inner_d",
         "ALTER TABLE seat DROP COLUMN n; ALTER TABLE seat ADD COLUMN n int",
+        "CREATE OR REPLACE FUNCTION made_out(made) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'byteaout'",
+        "ALTER EXTENSION hstore UPDATE TO '1.8'",
         "ALTER TABLE t DROP CONSTRAINT t_pkey",
         "ALTER TABLE t ADD UNIQUE (id) INCLUDE (v)",
         "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id) DEFERRABLE",
@@ -182,7 +189,7 @@ def test_volatile_types_are_a_flag_and_no_ingredient(source_db: SourceDb) -> Non
 def test_partitions_are_part_of_it(source_db: SourceDb) -> None:
     db = source_db
     db.run(
-        "CREATE TABLE t (id int PRIMARY KEY, s int, m int, d int, p int, a int, r int, l int, ml int, x int) PARTITION BY RANGE (id)",
+        f"CREATE TABLE t (id int PRIMARY KEY, {', '.join(f'{name} int' for name in sorted(STRINGS))}) PARTITION BY RANGE (id)",
         "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
         "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id)",
     )
