@@ -54,8 +54,6 @@ _COLUMNS = sql.SQL("""
     WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum""")
 
-# A leaf may have been detached, its columns renamed or dropped and added, and attached again: which number answers to a name then is the
-# leaf's own, and only what differs from the root is listed.
 # The version of the database's own collation lives in pg_database, from PostgreSQL 15 on: to_jsonb() forgives its absence before.
 _CONTENT = sql.SQL("""
     SELECT a.attrelid::bigint, a.attnum::int, a.attname::text, format_type(a.atttypid, a.atttypmod), a.atttypmod::int, a.attnotnull::int,
@@ -67,12 +65,17 @@ _CONTENT = sql.SQL("""
     FROM pg_attribute a
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     LEFT JOIN pg_collation l ON l.oid = a.attcollation
-    LEFT JOIN pg_attribute root ON root.attrelid = {oid} AND root.attname = a.attname
     JOIN pg_database b ON b.datname = current_database()
     WHERE a.attnum > 0 AND NOT a.attisdropped
-      AND (a.attrelid = {oid} OR (a.attrelid = ANY ({leaves}::oid[])
-           AND (a.atthasmissing OR a.attgenerated <> '' OR a.attnum IS DISTINCT FROM root.attnum)))
+      AND (a.attrelid = {oid} OR (a.attrelid = ANY ({leaves}::oid[]) AND (a.atthasmissing OR a.attgenerated <> '')))
     ORDER BY 1, 2""")
+
+# A leaf may have been detached, its columns renamed or dropped and added, and attached again: the number behind a name is the leaf's own.
+_NUMBERS = sql.SQL("""
+    SELECT a.attrelid::bigint, string_agg(a.attnum::text || ' ' || a.attname::text, ', ' ORDER BY a.attnum)
+    FROM pg_attribute a LEFT JOIN pg_attribute root ON root.attrelid = {oid} AND root.attname = a.attname
+    WHERE a.attrelid = ANY ({leaves}::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.attnum IS DISTINCT FROM root.attnum
+    GROUP BY 1 ORDER BY 1""")
 
 # Every type that a value may be made of: elements of arrays, bases of domains, fields of composites, bounds of ranges and multiranges.
 # A field that was dropped and added again has lost its values: only its number tells.
@@ -196,17 +199,19 @@ def _fingerprint(
     types: list[list[Canonical]],
     key: Sequence[str],
 ) -> bytes:
-    """SHA-256 over leaf OIDs, columns, missing values, generation, collations, type definitions, key, and how each column lands."""
+    """SHA-256 over leaves and their numbering, columns, missing values, generation, collations, types, key, and how each column lands."""
     leaf_oids: list[Canonical] = [*sorted(leaf.oid for leaf in leaves)]
     array = sql.Literal("{" + ",".join(str(leaf) for leaf in leaf_oids) + "}")
     relation = sql.Literal(oid)
     content = session.rows(_CONTENT.format(oid=relation, leaves=array))
+    numbers = session.rows(_NUMBERS.format(oid=relation, leaves=array))
     keys = session.rows(_KEYS.format(oid=relation, key=_text_array(sorted(key))))
     return digest(
         {
-            "v": 2,
+            "v": 3,
             "leaves": leaf_oids,
             "columns": [list(row) for row in content],
+            "numbers": [list(row) for row in numbers],
             "types": [*types],
             "key": [list(row) for row in keys],
             "landing": [[plan.name, plan.family.value, int(plan.cast_to_text), plan.mssql_type] for plan in plans],
