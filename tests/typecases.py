@@ -123,6 +123,7 @@ def _contract() -> dict[str, list[Case]]:
         _text("name", "a", "a ", "é" * 31),
         _text("char", "a", "A", "\\377", declared='"char"'),
         _text("refcursor", "a", "A", ""),
+        _text("money", "1", "1.01", "-92233720368547758.08", "92233720368547758.07"),
         Case("numeric", "numeric", [None, "NaN", "Infinity", "-Infinity", "1" + "0" * 400, "0." + "0" * 400 + "1"], "1.0", "1.00", True),
         Case("numeric", "numeric(100,50)", [None, "NaN", "9" * 50 + "." + "9" * 50], "1", "1." + "0" * 49 + "1", True),
         Case("bpchar", "char(5)", [None, "", "a", "ab   ", "😀"], "a", "b", True),

@@ -30,6 +30,8 @@ EXIT_RETRYABLE = 75
 """``EX_TEMPFAIL`` of sysexits.h: the same invocation may be tried again."""
 EXIT_INTERRUPTED = 130
 
+#: Columns of a log: no table of ours is wider, and none is cut.
+_UNBOUNDED = 1_000_000
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -129,7 +131,7 @@ def print_error(console: Console, error: XminError) -> None:
 
 
 def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A table on a terminal; aligned and unwrapped elsewhere, so that a log keeps whole words."""
+    """A table on a terminal; aligned, whole and unwrapped elsewhere: a log keeps every word."""
     from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text
@@ -157,7 +159,7 @@ def _console(file: TextIO) -> Console:
     from rich.console import Console
 
     console = Console(file=file, highlight=False)
-    return console if console.is_terminal else Console(file=file, highlight=False, width=240)
+    return console if console.is_terminal else Console(file=file, highlight=False, width=_UNBOUNDED)
 
 
 def _brief(value: object) -> str:

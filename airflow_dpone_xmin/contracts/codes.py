@@ -82,11 +82,12 @@ CODES: dict[str, ErrorSpec] = {
     ),
     "DPONE_KEY_INVALID": ErrorSpec(
         "The unique key is missing, repeated, nullable, unknown at the source, too wide or of a type that cannot be a key.",
-        "Name non-null source columns of a supported key type within 900 bytes.",
+        "Name non-null source columns within 900 bytes: smallint, integer, bigint, date, timestamp, uuid, varchar(n), or text with an "
+        "override nvarchar(n).",
     ),
     "DPONE_TYPE_UNSUPPORTED": ErrorSpec(
         "A source column has a type that this route does not carry losslessly.",
-        "Authorise canonical text with `schema_contract.columns.<name>.type: string` if the type allows it, or drop the column from the route.",
+        "Authorise canonical text with `schema_contract.columns.<name>.type: string` if the type allows it, or drop the column from the source table.",
     ),
     "DPONE_TYPE_LOSSY": ErrorSpec("A target type override would lose values.", "Widen the override or remove it."),
     "DPONE_COLUMN_RESERVED": ErrorSpec("A source column uses a reserved `__dpone__` name.", "Rename the source column."),
@@ -99,7 +100,8 @@ CODES: dict[str, ErrorSpec] = {
         "Use an ordinary table: views, foreign, unlogged, temporary and inheritance tables cannot prove what changed.",
     ),
     "DPONE_TARGET_UNSUPPORTED": ErrorSpec(
-        "The target table does not have the shape this route writes.", "Compare it with `dpone-xmin ddl render --manifest …`."
+        "The target table does not have the shape this route writes.",
+        "Compare it with `dpone-xmin ddl render --manifest …`; how a route goes on after a change is in the reference, Schema evolution.",
     ),
     "DPONE_SCHEMA_EVOLUTION_REQUIRED": ErrorSpec(
         "The source has changed safely, but the runtime login may not change the target table accordingly.",
@@ -131,7 +133,8 @@ CODES: dict[str, ErrorSpec] = {
     ),
     "DPONE_POSTGRES_MSSQL_SOURCE_VALUE_UNREPRESENTABLE": ErrorSpec(
         "A source value lies outside what the target type can hold.",
-        "Correct the value at the source, choose a wider target type, or authorise canonical text for a column outside the key.",
+        "Correct the value at the source, or widen the column's override if it has one. A column outside the key may land as text: set "
+        "`schema_contract.columns.<name>.type: string` and have the target's owner alter the column to nvarchar(max).",
     ),
     # ---- registry ---------------------------------------------------------------------------------------------------------
     "registry.unreadable": ErrorSpec("The registry file cannot be read.", "Check the location and its permissions."),
@@ -189,6 +192,11 @@ CODES: dict[str, ErrorSpec] = {
     ),
     "postgres_source.lock_timeout": ErrorSpec("The source relation could not be locked in time.", "Run again when the DDL is over.", True),
     "postgres_source.projection_invalid": ErrorSpec("The source columns do not fit the route.", "Compare the source with the manifest."),
+    "postgres_source.value_unreadable": ErrorSpec(
+        "PostgreSQL cannot compute or send a value of the table: a virtual column that fails (22012 is a division by zero), or text that does "
+        "not convert to UTF-8 (22021, 22P05).",
+        "Correct the rows: selecting one column at a time, as this role and with client_encoding UTF8, finds the column.",
+    ),
     "postgres_source_authority.metadata_permission_denied": ErrorSpec(
         "A function of the signed profile may not be executed.", "Grant the exact function, or sign a version 2 authority."
     ),

@@ -47,7 +47,8 @@ def widen(plan: ColumnPlan, override: str) -> ColumnPlan:
     else:
         widened = _other(plan, name, first, second)
     if widened is None:
-        raise _lossy(plan, override, f"the column needs {plan.mssql_type} or a type that holds all of its values")
+        wanted = "nvarchar(n)" if plan.key and plan.family is Family.TEXT else plan.mssql_type
+        raise _lossy(plan, override, f"the column needs {wanted} or a type that holds all of its values")
     return widened
 
 

@@ -73,20 +73,28 @@ def plan_columns(
             raise XminError(
                 "postgres_source.projection_invalid",
                 f"{kind} names {', '.join(map(repr, unknown))}, which the source relation does not have.",
+                hint="Remove it from the manifest, or create the column at the source first.",
                 details={"columns": unknown},
             )
-    plans = tuple(
-        plan_column(
-            column,
-            key=column.name in key,
-            text_contract=column.name in string_columns,
-            override=overrides.get(column.name),
-            ordinal=ordinal,
-        )
-        for ordinal, column in enumerate(columns)
-    )
+    plans: list[ColumnPlan] = []
+    refusals: list[XminError] = []
+    for ordinal, column in enumerate(columns):
+        try:
+            plan = plan_column(
+                column,
+                key=column.name in key,
+                text_contract=column.name in string_columns,
+                override=overrides.get(column.name),
+                ordinal=ordinal,
+            )
+        except XminError as refusal:
+            refusals.append(refusal)
+        else:
+            plans.append(plan)
+    if refusals:
+        raise _all_of(refusals)
     check_key(plans, key)
-    return plans
+    return tuple(plans)
 
 
 def check_key(plans: Sequence[ColumnPlan], key: Sequence[str]) -> int:
@@ -119,6 +127,19 @@ def check_key(plans: Sequence[ColumnPlan], key: Sequence[str]) -> int:
             details={"bytes": widths, "limit": MAX_KEY_BYTES},
         )
     return total
+
+
+def _all_of(refusals: Sequence[XminError]) -> XminError:
+    """Every refused column in one error, under the code of the first: nobody has to come back once per column."""
+    first, *others = refusals
+    if not others:
+        return first
+    return XminError(
+        first.code,
+        " ".join(refusal.message for refusal in refusals),
+        hint=" ".join(dict.fromkeys(refusal.hint for refusal in refusals)),
+        details={"columns": [{"code": refusal.code, **refusal.details} for refusal in refusals]},
+    )
 
 
 def _rule(column: SourceColumn) -> TypeRule:

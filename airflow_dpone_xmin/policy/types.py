@@ -70,7 +70,7 @@ FAMILIES: Mapping[Family, FamilyRule] = {
     Family.DOUBLE: FamilyRule("float64", "finite; zero or a normal number", "by bits: 0 and -0 differ"),
     Family.TEXT: FamilyRule(
         "utf8",
-        "fits the target's UTF-16 units where it is bounded; no trailing space in a key",
+        "valid UTF-8 without NUL; fits the target's UTF-16 units where it is bounded; no trailing space in a key",
         "by code units and length: case, accents, form and trailing spaces differ",
     ),
     Family.UUID: FamilyRule("utf8, 36 characters", "", _BY_VALUE),
@@ -138,6 +138,7 @@ _TEXT: Mapping[str, tuple[str, ...]] = {
     ),
     _SYSTEM: ("oid", "xid", "xid8", "cid", "tid", "pg_lsn", "pg_snapshot", "txid_snapshot"),
     "an internal text of the server": ("name", "refcursor"),
+    "as the source's lc_monetary writes it; another one makes the next payload full": ("money",),
     '"char", the one-byte type of the catalogs; char(n) is bpchar': ("char",),
 }
 _VOLATILE = (
@@ -145,7 +146,6 @@ _VOLATILE = (
     "regrole", "regtype", "aclitem",
 )  # fmt: skip
 _REFUSED: Mapping[str, tuple[str, ...]] = {
-    "its scale is the database's lc_monetary, which no value tells: 100 may be 1.00 or 100": ("money",),
     "an internal vector of the catalogs, not application data": ("int2vector", "oidvector"),
     "an internal statistics or index payload, not application data": (
         "gtsvector",

@@ -78,10 +78,10 @@ class Report:
             Finding(area, subject or error.message, False, observed=error.message if subject else "", code=error.code, hint=error.hint)
         )
 
-    def failed_each(self, area: str, code: str, sentences: Iterable[str]) -> bool:
+    def failed_each(self, area: str, code: str, sentences: Iterable[str], *, hint: str | None = None) -> bool:
         """Record one failure per sentence; returns whether there was one."""
         before = len(self.findings)
-        self.findings += [Finding(area, sentence, False, code=code, hint=CODES[code].hint) for sentence in sentences]
+        self.findings += [Finding(area, sentence, False, code=code, hint=hint or CODES[code].hint) for sentence in sentences]
         return len(self.findings) > before
 
 
@@ -179,7 +179,7 @@ def _check_catalog(engine: Engine, session: Session, catalog: Catalog, report: R
     try:
         require_catalog(engine, session, catalog)
     except XminError as error:
-        if not report.failed_each("state", error.code, error.details.get("differences", ())):
+        if not report.failed_each("state", error.code, error.details.get("differences", ()), hint=error.hint):
             report.failed("state", error)
         return False
     report.passed("state", "catalog", f"exact, version {CATALOG_VERSION}")
@@ -215,7 +215,7 @@ def _check_shape(
     try:
         evolution = needed_evolution(engine, route, identity, position, projection)
     except XminError as error:
-        report.failed_each("target", error.code, error.details["differences"])
+        report.failed_each("target", error.code, error.details["differences"], hint=error.hint)
         return
     if evolution is None:
         report.passed("target", "table", "exactly what this route writes")

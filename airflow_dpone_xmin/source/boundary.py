@@ -39,6 +39,7 @@ _PAUSE_SECONDS, _FLUSH_PAUSE_SECONDS = 0.2, 0.02
 
 _BEGIN = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 #: Everything that could change how a value reads as text, or end a transaction whose stream is busy elsewhere. SET takes no snapshot.
+#: ``lc_monetary`` stays as the source has it, and is part of the fingerprint.
 _PINS = (
     ("row_security", "off"),
     ("search_path", "pg_catalog"),
@@ -47,7 +48,6 @@ _PINS = (
     ("IntervalStyle", "postgres"),
     ("extra_float_digits", "3"),
     ("bytea_output", "hex"),
-    ("lc_monetary", "C"),
     ("quote_all_identifiers", "off"),
     ("idle_in_transaction_session_timeout", "0"),
 )

@@ -72,6 +72,7 @@ def _checks_of(column: ColumnPlan) -> list[Check]:
     elif family is Family.BINARY and column.max_units is not None:
         checks.append(partial(_bytes, limit=column.max_units))
     elif family is Family.TEXT:
+        checks.append(_valid_text)
         if column.max_units is not None:
             checks.append(partial(_utf16, limit=column.max_units))
         if column.key:
@@ -87,6 +88,15 @@ def _range(array: pa.Array, *, kind: pa.DataType, low: int, high: int, rule: str
     bounds = pc.min_max(array.view(kind))
     least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
     return rule if least is not None and (least < low or greatest > high) else None
+
+
+def _valid_text(array: pa.Array) -> str | None:
+    """PostgreSQL checks text on its way in, but not what a binary-coercible cast or an old server left behind."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return "valid UTF-8"
+    return "no NUL character" if pc.min(_characters(array)).as_py() == 0 else None
 
 
 def _finite_text(array: pa.Array) -> str | None:

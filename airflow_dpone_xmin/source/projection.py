@@ -103,10 +103,11 @@ _TYPES = sql.SQL("""
                                       || a.attcollation::text ORDER BY a.attnum)::text
                      FROM pg_attribute a WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0 AND NOT a.attisdropped), ''),
            coalesce((SELECT p.prosrc || ' ' || coalesce(p.probin, '') FROM pg_proc p WHERE t.typtype = 'b' AND p.oid = t.typoutput), ''),
+           CASE WHEN t.oid = 'money'::regtype THEN current_setting('lc_monetary') ELSE '' END,
            coalesce((SELECT e.extname::text || ' ' || e.extversion FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
                      WHERE d.classid = 'pg_type'::regclass AND d.objid = t.oid AND d.deptype = 'e'), '')
     FROM parts JOIN pg_type t ON t.oid = parts.oid JOIN pg_namespace n ON n.oid = t.typnamespace
-    WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog' OR t.typname = ANY ({volatile}::text[])
+    WHERE t.typtype <> 'b' OR n.nspname <> 'pg_catalog' OR t.typname = ANY ({volatile}::text[]) OR t.oid = 'money'::regtype
     ORDER BY 1""")
 
 # Among PostgreSQL's own types. Other types are read by their output functions, which no cast replaces.
@@ -180,7 +181,7 @@ def _refuse_foreign_casts(session: Session, facts: RelationFacts, plans: Sequenc
         raise XminError(
             "DPONE_TYPE_UNSUPPORTED",
             f"Column {name!r} has type {kind}, whose cast to text is somebody's own, not PostgreSQL's.",
-            hint="Leave the column out of the route, or carry it in a column of type text.",
+            hint="Carry the value in a column of type text, and drop this one.",
             details={"column": name, "type": kind},
         )
 

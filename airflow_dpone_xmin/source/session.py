@@ -38,6 +38,7 @@ _CLOSE_SECONDS = 10.0
 #: SQLSTATE, or its two-character class → code (PostgreSQL appendix A).
 _BY_SQLSTATE: Mapping[str, str] = {
     "08": "postgres_source.lost",
+    "22": "postgres_source.value_unreadable",
     "28": "postgres_source.authentication_failed",
     "3F000": "postgres_source.relation_missing",
     "42P01": "postgres_source.relation_missing",

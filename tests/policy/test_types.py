@@ -41,6 +41,17 @@ def refused(code: str, base: str, **options: Any) -> XminError:
     return caught.value
 
 
+def test_every_refused_column_is_named_at_once() -> None:
+    columns = [column("int4", name="id"), *(column(base, name=f"c_{base}") for base in ("interval", "int2vector", "text"))]
+    with pytest.raises(XminError) as caught:
+        plan_columns(columns, key=["id"])
+    assert caught.value.code == "DPONE_TYPE_UNSUPPORTED"
+    assert [named["column"] for named in caught.value.details["columns"]] == ["c_interval", "c_int2vector"]
+    assert all(
+        word in str(caught.value) for word in ("'c_interval'", "'c_int2vector'", "schema_contract.columns.c_interval", "No contract")
+    )
+
+
 @pytest.mark.parametrize(
     ("base", "typmod", "mssql", "embedded", "family", "cast"),
     [

@@ -85,6 +85,48 @@ def test_refused(source_db: SourceDb, type_name: str, value: str) -> None:
     assert os.listdir(request.work_dir) == []
 
 
+#: Any bytes as text, which PostgreSQL does not look at: as a database has it that an old server let them into.
+AS_TEXT = [
+    "CREATE TYPE bt",
+    "CREATE FUNCTION bt_in(cstring) RETURNS bt LANGUAGE internal IMMUTABLE STRICT AS 'byteain'",
+    "CREATE FUNCTION bt_out(bt) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'byteaout'",
+    "CREATE TYPE bt (INPUT = bt_in, OUTPUT = bt_out, LIKE = bytea)",
+    "CREATE CAST (bt AS text) WITHOUT FUNCTION",
+]
+
+
+@pytest.mark.parametrize(
+    ("stored", "rule"), [("ff41", "valid UTF-8"), ("61edb080", "valid UTF-8"), ("c3", "valid UTF-8"), ("610062", "no NUL character")]
+)
+@pytest.mark.parametrize("type_name", ["text", "varchar(9)"])
+def test_text_that_is_none_is_refused(source_db: SourceDb, type_name: str, stored: str, rule: str) -> None:
+    source_db.run(*AS_TEXT)
+    load(source_db, type_name, "😀")
+    source_db.run(f"INSERT INTO t VALUES (101, '\\x{stored}'::bt::text)")
+    request = source_db.request()
+    with pytest.raises(XminError) as caught:
+        source_db.extract(request)
+    assert (caught.value.code, caught.value.details["column"], caught.value.details["rule"]) == (CODE, "c", rule)
+    assert os.listdir(request.work_dir) == []
+
+
+def test_a_value_that_cannot_be_computed(source_db: SourceDb) -> None:
+    """A virtual column fails while it is read; the error is the table's, not ours."""
+    source_db.run(
+        "CREATE TABLE t (id int PRIMARY KEY, a int, g int GENERATED ALWAYS AS (10 / a) VIRTUAL)", "INSERT INTO t VALUES (1, 1), (2, 0)"
+    )
+    source_db.grant()
+    request = source_db.request()
+    with pytest.raises(XminError) as caught:
+        source_db.extract(request)
+    assert (caught.value.code, caught.value.details["sqlstate"], caught.value.retryable) == (
+        "postgres_source.value_unreadable",
+        "22012",
+        False,
+    )
+    assert os.listdir(request.work_dir) == []
+
+
 @pytest.mark.parametrize(("type_name", "value", "expected"), ACCEPTED)
 def test_accepted(source_db: SourceDb, type_name: str, value: str, expected: Any) -> None:
     load(source_db, type_name, value)

@@ -162,7 +162,9 @@ def test_breaking_changes_stop(world: World, case: str) -> None:
     assert error.code == "DPONE_TARGET_UNSUPPORTED", error
     assert any(all(word in text for word in words) for text in error.details["differences"]), error.details
     report = check_connections(world.route(), endpoints=world.endpoints)
-    assert [finding.subject for finding in report.findings if finding.ok is False] == error.details["differences"]
+    refused = [finding for finding in report.findings if finding.ok is False]
+    assert [finding.subject for finding in refused] == error.details["differences"]
+    assert {finding.hint for finding in refused} == {error.hint}
     assert (types(world), world.target_rows(("*",), active=False)) == before
 
 
