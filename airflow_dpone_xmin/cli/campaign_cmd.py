@@ -82,8 +82,8 @@ def open_(
     from airflow_dpone_xmin.runtime.campaign import open_campaign
 
     route = load_route(context, manifest, table)
-    with live_progress(context.output) as (progress, cancel):
-        found = open_campaign(route, context.named_run(run_id), **_shared(context, repair_authority_ref), progress=progress, cancel=cancel)
+    with live_progress(context.output) as work:
+        found = work(open_campaign, route, context.named_run(run_id), **_shared(context, repair_authority_ref))
     _show(context, route, found)
 
 
@@ -108,10 +108,9 @@ def lane(
 
     route, name = load_route(context, manifest, table), context.named_run(run_id)
     spec, before = spec_of(route), look_at_campaign(route, endpoints=context.endpoints)
-    with chunk_progress(context.output, before) as (progress, cancel):
-        common: dict[str, Any] = {"endpoints": context.endpoints, "progress": progress, "cancel": cancel}
-        alone = number is not None
-        result = run_lane(route, name, number or 0, **common) if alone else run_lanes(route, name, lanes or spec.lanes, **common)
+    one = number is not None
+    with chunk_progress(context.output, before) as work:
+        result = work(run_lane if one else run_lanes, route, name, number if one else lanes or spec.lanes, endpoints=context.endpoints)
     facts = {"chunks": result.chunks, "rows": result.rows}
     context.output.result(facts, lambda console: print_facts(console, facts, title="Committed by these lanes"))
 
@@ -150,10 +149,8 @@ def publish(
     from airflow_dpone_xmin.runtime.campaign import publish_campaign
 
     route = load_route(context, manifest, table)
-    with live_progress(context.output) as (progress, cancel):
-        outcome = publish_campaign(
-            route, context.named_run(run_id), **_shared(context, repair_authority_ref), progress=progress, cancel=cancel
-        )
+    with live_progress(context.output) as work:
+        outcome = work(publish_campaign, route, context.named_run(run_id), **_shared(context, repair_authority_ref))
     show_outcome(context, route, outcome)
 
 
@@ -172,10 +169,8 @@ def run(
     from airflow_dpone_xmin.runtime.lanes import run_campaign
 
     route = load_route(context, manifest, table)
-    with chunk_progress(context.output, None) as (progress, cancel):
-        outcome = run_campaign(
-            route, context.named_run(run_id), lanes, **_shared(context, repair_authority_ref), progress=progress, cancel=cancel
-        )
+    with chunk_progress(context.output, None) as work:
+        outcome = work(run_campaign, route, context.named_run(run_id), lanes, **_shared(context, repair_authority_ref))
     show_outcome(context, route, outcome)
 
 

@@ -1,90 +1,97 @@
-"""Progress of a run on a terminal, plain lines elsewhere; Ctrl-C becomes a clean cancellation. Imports rich lazily."""
+"""Progress of a run on a terminal, plain lines elsewhere; Ctrl-C becomes a clean cancellation. Imports rich lazily.
+
+Work runs in a thread of its own: a driver in the main thread may keep the signal for itself.
+"""
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
 from airflow_dpone_xmin.runtime.progress import describe_progress
+from airflow_dpone_xmin.runtime.worker import CancellableWork
 
 if TYPE_CHECKING:
     from airflow_dpone_xmin.cli.output import Output
     from airflow_dpone_xmin.contracts.campaign import CampaignProgress
 
 WATCH_SECONDS = 3.0
+#: How long a driver may take to answer Ctrl-C.
+_GRACE_SECONDS = 30.0
+
+Work = Callable[..., Any]
+"""Calls a use case with what it is given, ``progress`` and ``cancel``; returns its result."""
 
 
 @contextmanager
-def live_progress(output: Output) -> Iterator[tuple[Listener, Cancellation]]:
-    """A listener that prints, and a cancellation that the first Ctrl-C or SIGTERM sets."""
-    with _cancelled_by_signal() as cancel:
-        if output.is_json or not output.err.is_terminal:
-            yield _plain(output), cancel
-        else:
-            with output.err.status("connecting") as status:
+def live_progress(output: Output) -> Iterator[Work]:
+    """Work whose progress is printed, and which the first Ctrl-C or SIGTERM cancels."""
+    if output.is_json or not output.err.is_terminal:
+        yield _work(_plain(output))
+        return
+    with output.err.status("connecting") as status:
 
-                def show(progress: Progress) -> None:
-                    status.update(describe_progress(progress))
-                    if not progress.event.endswith("_PROGRESS"):
-                        output.note(describe_progress(progress))
+        def show(progress: Progress) -> None:
+            status.update(describe_progress(progress))
+            if not progress.event.endswith("_PROGRESS"):
+                output.note(describe_progress(progress))
 
-                yield show, cancel
+        yield _work(show)
 
 
 @contextmanager
-def chunk_progress(output: Output, before: CampaignProgress | None) -> Iterator[tuple[Listener, Cancellation]]:
+def chunk_progress(output: Output, before: CampaignProgress | None) -> Iterator[Work]:
     """The same for a campaign: one bar over its chunks on a terminal.
 
     :param before: where the campaign stands; None when it may not be open yet.
     """
-    with _cancelled_by_signal() as cancel:
-        if output.is_json or not output.err.is_terminal:
-            yield _plain(output), cancel
-            return
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
+    if output.is_json or not output.err.is_terminal:
+        yield _work(_plain(output))
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
-        columns = (TextColumn("chunks"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rows]:,} rows"), TimeRemainingColumn())
-        with Bar(*columns, console=output.err) as bar:
-            done, rows = (before.committed, before.rows) if before else (0, 0)
-            task = bar.add_task("chunks", total=len(before.chunks) if before else None, completed=done, rows=rows)
+    columns = (TextColumn("chunks"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rows]:,} rows"), TimeRemainingColumn())
+    with Bar(*columns, console=output.err) as bar:
+        done, rows = (before.committed, before.rows) if before else (0, 0)
+        task = bar.add_task("chunks", total=len(before.chunks) if before else None, completed=done, rows=rows)
 
-            def show(progress: Progress) -> None:
-                if progress.event == "CHUNK_COMPLETE":
-                    bar.update(task, advance=1, total=progress.total, rows=bar.tasks[0].fields["rows"] + progress.rows)
-                elif not progress.event.endswith("_PROGRESS"):
-                    output.note(describe_progress(progress))
+        def show(progress: Progress) -> None:
+            if progress.event == "CHUNK_COMPLETE":
+                bar.update(task, advance=1, total=progress.total, rows=bar.tasks[0].fields["rows"] + progress.rows)
+            elif not progress.event.endswith("_PROGRESS"):
+                output.note(describe_progress(progress))
 
-            yield show, cancel
+        yield _work(show)
 
 
 def watch_campaign(output: Output, look: Callable[[], CampaignProgress]) -> CampaignProgress:
-    """Look until every chunk is committed or the first Ctrl-C; returns the last look."""
-    with live_progress(output) as (_, cancel), output.err.status("looking") as status:
-        while True:
-            found = look()
+    """Look until every chunk is committed or Ctrl-C; returns the last look."""
+    found = look()
+    with output.err.status("looking") as status, suppress(KeyboardInterrupt):
+        while not found.complete:
             status.update(found.sentence())
-            if found.complete or cancel.wait(WATCH_SECONDS):
-                return found
+            time.sleep(WATCH_SECONDS)
+            found = look()
+    return found
 
 
-@contextmanager
-def _cancelled_by_signal() -> Iterator[Cancellation]:
-    cancel = Cancellation()
+def _work(listener: Listener) -> Work:
+    def work(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        cancel = Cancellation()
+        running = CancellableWork(lambda: call(*arguments, **named, progress=listener, cancel=cancel), cancel=cancel, grace=_GRACE_SECONDS)
+        before = {number: signal.signal(number, lambda *_: running.request_stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return running.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    def stop(_: int, __: FrameType | None) -> None:
-        cancel.cancel()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield cancel
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return work
 
 
 def _plain(output: Output) -> Listener:

@@ -48,8 +48,9 @@ def propose(
 
     route = load_route(context, manifest, table)
     allow = {"full_baseline": full_baseline, "max_delete_rows": max_delete_rows, "max_delete_ratio": _ratio(max_delete_ratio)}
-    with live_progress(context.output) as (progress, cancel):
-        authority = make(
+    with live_progress(context.output) as work:
+        authority = work(
+            make,
             route,
             Invocation(process=route.process, run_id=run_id, map_index=map_index),
             endpoints=context.endpoints,
@@ -57,8 +58,6 @@ def propose(
             reason=reason,
             valid_for=_duration(valid_for),
             **allow,
-            progress=progress,
-            cancel=cancel,
         )
     document = authority.model_dump(mode="json")
     try:

@@ -149,16 +149,8 @@ def run(
 
     route, repair = load_route(context, manifest, table), context.repair(repair_authority_ref)
     invocation = Invocation(process=route.process, run_id=context.named_run(run_id))
-    with live_progress(context.output) as (progress, cancel):
-        execute: Any = runtime.dry_run if dry_run else runtime.reconcile
-        outcome = execute(
-            route,
-            invocation,
-            endpoints=context.endpoints,
-            repair=repair,
-            progress=progress,
-            cancel=cancel,
-        )
+    with live_progress(context.output) as work:
+        outcome = work(runtime.dry_run if dry_run else runtime.reconcile, route, invocation, endpoints=context.endpoints, repair=repair)
     if dry_run:
         _show_preview(context, route, outcome)
     else:

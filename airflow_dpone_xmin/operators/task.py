@@ -14,7 +14,7 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.stop import approval_request, without_command
-from airflow_dpone_xmin.operators.worker import CancellableWork, stopped
+from airflow_dpone_xmin.runtime.worker import CancellableWork, stopped
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

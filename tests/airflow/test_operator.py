@@ -29,8 +29,8 @@ from airflow_dpone_xmin.operators.campaign import BackfillCampaignOperator, Back
 from airflow_dpone_xmin.operators.errors import XminFailError, XminRetryableError, require_fenced_retries, to_airflow, unexpected
 from airflow_dpone_xmin.operators.inline import DEFAULTS
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
-from airflow_dpone_xmin.operators.worker import CancellableWork
 from airflow_dpone_xmin.runtime.repair import parse_authority
+from airflow_dpone_xmin.runtime.worker import CancellableWork
 from airflow_dpone_xmin.sensors.repair_authority import RepairAuthoritySensor
 from airflow_dpone_xmin.target.postgres import PostgresEngine
 from tests.airflow.conftest import COLUMNS, Operator, connection, context

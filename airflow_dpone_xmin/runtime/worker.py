@@ -1,7 +1,7 @@
-"""Blocking work in a thread, so that Airflow's main thread stays free to hear SIGTERM. Imports contracts only.
+"""Blocking work in a thread, so that the main thread stays free to hear signals. Imports contracts only.
 
-A driver blocked in C delays every Python signal handler of the thread that called it; and SIGTERM alone does not fail a task: its
-handler calls ``on_kill`` and returns, and ``execute`` goes on.
+A driver blocked in C delays every Python signal handler of the thread that called it, and ADBC takes SIGINT for itself there. In Airflow
+SIGTERM alone does not fail a task: its handler calls ``on_kill`` and returns, and ``execute`` goes on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CancellableWork(Generic[T]):
             while not self._done and not self._late():
                 self._thread.join(_POLL_SECONDS)
         except BaseException:  # a time-out of the scheduler: what nobody waits for must not go on
-            self._request()
+            self.request_stop()
             raise
         if self._cancel.cancelled:
             raise self._cancelled()
@@ -63,12 +63,13 @@ class CancellableWork(Generic[T]):
 
         :returns: whether the call has ended.
         """
-        self._request()
+        self.request_stop()
         while self._thread.ident is not None and not self._done and not self._late():
             time.sleep(_SLICE_SECONDS)
         return self._done
 
-    def _request(self) -> None:
+    def request_stop(self) -> None:
+        """Cancel, without waiting. Safe in a signal handler."""
         if self._give_up_at is None:
             self._give_up_at = time.monotonic() + self._grace
             # In a thread of its own: a driver's cancel request opens a connection and may take its time.
@@ -91,7 +92,7 @@ class CancellableWork(Generic[T]):
         if not self._done:
             return XminError(
                 "run.cancelled",
-                f"The task was asked to stop; its driver did not answer within {self._grace:.0f} s and is left behind.",
+                f"The run was asked to stop; its driver did not answer within {self._grace:.0f} s and is left behind.",
                 hint="Run again: the receipt tells whether the transaction committed.",
             )
         if isinstance(self._error, XminError) and self._error.code == "run.cancelled":
@@ -100,14 +101,14 @@ class CancellableWork(Generic[T]):
 
 
 def stopped(*, committed: bool = False) -> XminError:
-    """``run.cancelled`` of a task that was asked to stop.
+    """``run.cancelled`` of work that was asked to stop.
 
     :param committed: its work had ended already.
     """
     if not committed:
-        return XminError("run.cancelled", "The task was asked to stop.")
+        return XminError("run.cancelled", "The run was asked to stop.")
     return XminError(
         "run.cancelled",
-        "The task was asked to stop when its transaction had already committed.",
-        hint="Let the task retry, or clear it: the same run answers from its receipt.",
+        "The run was asked to stop when its transaction had already committed.",
+        hint="Try the same run again: it answers from its receipt.",
     )
