@@ -165,17 +165,26 @@ class ArtifactWriter:
         if size + upcoming - self._checked < _FLOOR_STEP:
             return
         self._checked = size
-        try:
-            status = os.statvfs(self._path.parent)
-        except OSError as error:
-            raise _write_failed(self._path, error) from None
-        free = status.f_bavail * status.f_frsize
-        if free - upcoming < self._floor:
-            raise XminError(
-                "storage.floor",
-                f"{free} bytes are free where the artifact is written; the floor is {self._floor}.",
-                details={"free_bytes": free, "min_free_bytes": self._floor},
-            )
+        require_free(self._path, floor=self._floor, upcoming=upcoming)
+
+
+def require_free(path: Path, *, floor: int, upcoming: int = 0) -> None:
+    """Check that at least *floor* bytes stay free where *path* is written.
+
+    :param upcoming: bytes that are about to be written.
+    :raises XminError: ``storage.floor``, ``storage.write_failed``.
+    """
+    try:
+        status = os.statvfs(path.parent)
+    except OSError as error:
+        raise _write_failed(path, error) from None
+    free = status.f_bavail * status.f_frsize
+    if free - upcoming < floor:
+        raise XminError(
+            "storage.floor",
+            f"{free} bytes are free where the artifact is written; the floor is {floor}.",
+            details={"free_bytes": free, "min_free_bytes": floor},
+        )
 
 
 def _write_failed(path: Path, error: OSError) -> XminError:

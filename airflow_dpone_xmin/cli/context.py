@@ -118,6 +118,8 @@ class CliContext:
 
     def named_run(self, run_id: str | None) -> str:
         """The scheduler identity of a run, a new UUID unless it is given; told, so that the same run can be named again."""
+        if run_id is not None and not run_id.strip():
+            raise typer.BadParameter("a run id is not empty; leave the option out for a new run.", param_hint="--run-id")
         name = run_id or str(uuid.uuid4())
         self.output.note(f"run id {name}")
         return name

@@ -103,9 +103,11 @@ def read_bytes(location: Path | str) -> bytes:
             with open(location, "rb") as file:
                 raw = file.read(MAX_ENVELOPE_BYTES + 1)
     except Exception as error:  # object stores raise errors of their own clients, whose texts may hold addresses and keys
-        lasting = isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError))
-        message = f"{shown(location)} cannot be read: {type(error).__name__}."
-        raise XminError("registry.unreadable", message, retryable=not lasting) from None
+        unserved = _SCHEME.match(str(location)) and isinstance(error, (ImportError, ValueError))  # fsspec's word for it
+        lasting = unserved or isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError))
+        hint = "Install the Airflow provider of the object store (for s3:// apache-airflow-providers-amazon), or name a file."
+        message = f"{shown(location)} cannot be read: {'nothing installed serves its scheme' if unserved else type(error).__name__}."
+        raise XminError("registry.unreadable", message, hint=hint if unserved else None, retryable=not lasting) from None
     if len(raw) > MAX_ENVELOPE_BYTES:
         raise XminError("registry.malformed", f"{shown(location)} has more than {MAX_ENVELOPE_BYTES} bytes.")
     return raw

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from uuid import uuid4
 
+from airflow_dpone_xmin.artifacts.writer import require_free
 from airflow_dpone_xmin.contracts.columns import Projection
 from airflow_dpone_xmin.contracts.errors import CODES, XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
@@ -24,7 +26,7 @@ from airflow_dpone_xmin.runtime.admission import (
 )
 from airflow_dpone_xmin.runtime.campaign import rehearse_campaign
 from airflow_dpone_xmin.runtime.reconcile import needed_evolution, source_request
-from airflow_dpone_xmin.runtime.workdir import work_base
+from airflow_dpone_xmin.runtime.workdir import AttemptDirectory, work_base
 from airflow_dpone_xmin.source.describe import Described, describe
 from airflow_dpone_xmin.target.authority import observe_pins, verify_databases, verify_one_commit, verify_session_pair
 from airflow_dpone_xmin.target.catalog import CATALOG_VERSION, Catalog, build_catalog
@@ -97,11 +99,12 @@ def check_static(route: Route) -> Report:
 
 
 def check_connections(route: Route, *, endpoints: EndpointResolver, report: Report | None = None) -> Report:
-    """Look at source and target; moves no data and writes nothing.
+    """Look at source and target; moves no data, and writes nothing but an empty work directory, which it removes.
 
     :returns: the report, extended; every failure is a finding, not an exception.
     """
     report = report or check_static(route)
+    _check_storage(route, report)
     _check_source(route, endpoints, report)
     with ExitStack() as stack:
         try:
@@ -124,6 +127,17 @@ def _check_campaign(route: Route, endpoints: EndpointResolver, report: Report) -
         report.passed("campaign", f"handoff {route.handoff_id}", rehearse_campaign(route, endpoints=endpoints))
     except XminError as error:
         report.failed("campaign", error)
+
+
+def _check_storage(route: Route, report: Report) -> None:
+    base = work_base(route)
+    try:
+        with AttemptDirectory(base, uuid4()) as attempt:
+            require_free(attempt.path, floor=route.min_free_bytes)
+    except XminError as error:
+        report.failed("storage", error)
+    else:
+        report.passed("storage", f"work directory {base}")
 
 
 def _check_source(route: Route, endpoints: EndpointResolver, report: Report) -> None:

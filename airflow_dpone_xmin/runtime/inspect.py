@@ -97,6 +97,14 @@ def find_receipts(
                 hint="See the details for what stopped it.",
                 details={"run_id": run_id, "evidence": json.loads(stopped["evidence"])},
             )
+        attempts, status = (0, "") if one else ledger.attempts_of(digest)
+        if attempts:
+            raise XminError(
+                "evidence.not_found",
+                "This run has no receipt, and no attempt of it has told how it ended.",
+                hint="Unless it is still running, run it again under the same run id: what had committed would have left its receipt.",
+                details={"run_id": run_id, "attempts": attempts, "status": status},
+            )
     if not found:
         raise XminError("evidence.not_found", "No receipt exists for this route and run.", details={"process": route.process})
     return found

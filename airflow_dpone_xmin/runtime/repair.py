@@ -142,7 +142,13 @@ def approve(route: Route, authority: RepairAuthority, *, endpoints: EndpointReso
             raise XminError("repair_authority.binding_mismatch", "The route has moved past the checkpoint that the document is bound to.")
         if ledger.find_authority(authority.authority_id) is not None:
             raise XminError("repair_authority.exists", f"{authority.authority_id} exists already.")
-        ledger.insert_authority(row_of_authority(authority, envelope=envelope))
+        try:
+            ledger.insert_authority(row_of_authority(authority, envelope=envelope))
+        except XminError as error:
+            if error.code == "mssql_transaction.permission_denied":
+                hint = "Use the login of the state database's owner (--owner). A runtime login may not approve, and must not be granted it."
+                raise XminError(error.code, error.message, hint=hint, details=error.details) from None
+            raise
 
 
 def authority_documents(route: Route, *, endpoints: EndpointResolver, ref: str | None, limit: int = 20) -> list[dict[str, Any]]:

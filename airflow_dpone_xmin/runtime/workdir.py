@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -15,6 +16,8 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import Route
 
 _LOCK = ".lock"
+#: What another try may find mended; a path that cannot be is none of it.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _ATTEMPT = re.compile(r"[0-9a-f]{32}")
 
 
@@ -47,7 +50,10 @@ class AttemptDirectory:
             opening.rename(self.path)
         except OSError as error:
             raise XminError(
-                "storage.write_failed", "The work directory cannot be created.", details={"path": str(base), "errno": error.errno or 0}
+                "storage.write_failed",
+                "The work directory cannot be created.",
+                details={"path": str(base), "errno": error.errno or 0},
+                retryable=error.errno in _PASSING,
             ) from None
 
     def __enter__(self) -> AttemptDirectory:

@@ -109,6 +109,13 @@ class Ledger:
             .values(no_parameter_for_null({"status": status, "last_error_code": error_code, "updated_at_utc": server_time(self._session)})),
         )
 
+    def attempts_of(self, invocation: bytes) -> tuple[int, str]:
+        """How many attempts of an invocation began, and how the newest one is recorded."""
+        table = self._catalog.run_state
+        query = select(table.c.attempts, table.c.status).where(table.c.invocation_digest == invocation)
+        found = self._session.first("invocation.attempts", query)
+        return (0, "") if found is None else (int(found[0]), str(found[1]))
+
     def loads_of_others(self, load_ids: Collection[UUID], target_identity: bytes) -> set[UUID]:
         """Those of the loads, at most ``MAX_PARAMETERS``, that are the newest attempt of an invocation on another target."""
         if not load_ids:

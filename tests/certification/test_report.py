@@ -12,34 +12,36 @@ from typing import Any
 import pytest
 
 from tests.certification.plugin import REPORT, ROOT, SCHEMA
+from tests.certification.verdict import LEGS, SCENARIOS
 from tests.cli.test_documents import validate
 
 HEAD = """
 import os, signal
 import pytest
 from tests.certification.record import record_server, record_states
-from tests.certification.verdict import States
-
-LEGS = ("lifecycle", "concurrency", "source_mutation", "permission_denial")
+from tests.certification.verdict import SCENARIOS, States
 
 @pytest.fixture(params=["embedded"])
 def engine_name(request):
     return request.param
 """
+#: As many cases as each leg has at least; of the matrix those that hand over no states.
 PASSING = "".join(
     f"""
 @pytest.mark.certify("{leg}")
-def test_{leg}(engine_name):
+@pytest.mark.parametrize("_", range({least}))
+def test_{leg}(engine_name, _):
     pass
 """
-    for leg in ("lifecycle", "concurrency", "source_mutation", "permission_denial")
+    for leg, least in LEGS.items()
 )
 MATRIX = """
 @pytest.mark.certify("fault_matrix")
 def test_matrix(engine_name, record_property):
     record_server(record_property, engine="embedded", flavour="embedded", versions={{"source": "s", "target": "t"}})
-    for kind in ("raised", "session", "process", "lost_ack"):
-        record_states(record_property, States("run", kind, 2, {tried}, {divergent}))
+    for scenario in SCENARIOS:
+        for kind in ("raised", "session", "process", "lost_ack"):
+            record_states(record_property, States(scenario, kind, 2, {tried}, {divergent}))
     assert not {divergent}
 """
 WHOLE = MATRIX.format(tried=("a", "b"), divergent=())
@@ -80,7 +82,7 @@ def test_all_legs_of_the_embedded_engine(tmp_path: Path) -> None:
     embedded, mssql = done.report["engines"]
     assert (embedded["verdict"], embedded["coverage"], embedded["versions"]) == ("passed", "complete", {"source": "s", "target": "t"})
     assert (mssql["verdict"], mssql["coverage"], mssql["flavour"]) == ("not_run", "not_run", None)
-    assert (done.leg("fault_matrix")["states_tried"], done.leg("fault_matrix")["divergent_states"]) == (8, 0)
+    assert (done.leg("fault_matrix")["states_tried"], done.leg("fault_matrix")["divergent_states"]) == (8 * len(SCENARIOS), 0)
     assert "passed_partial, release_ready: false" in done.output
     assert done.output.count("not_run") >= 5
 
@@ -90,7 +92,7 @@ def test_a_failing_case(tmp_path: Path) -> None:
     done = Certified(tmp_path, PASSING + WHOLE + failing)
     assert (done.code, done.report["status"]) == (1, "failed"), done.output
     assert (done.leg("lifecycle")["verdict"], done.leg("concurrency")["verdict"]) == ("failed", "passed")
-    assert done.leg("lifecycle")["cases"] == {"passed": 1, "failed": 1, "skipped": 0}
+    assert done.leg("lifecycle")["cases"] == {"passed": LEGS["lifecycle"], "failed": 1, "skipped": 0}
 
 
 def test_a_teardown_that_fails(tmp_path: Path) -> None:
@@ -125,14 +127,14 @@ def test_skipped_legs(tmp_path: Path) -> None:
     done = Certified(tmp_path, PASSING + WHOLE + body)
     assert (done.code, done.report["status"]) == (0, "passed_partial"), done.output
     for name in SKIPS:
-        assert (done.leg(name)["verdict"], done.leg(name)["cases"]) == ("not_run", {"passed": 1, "failed": 0, "skipped": 1})
+        assert (done.leg(name)["verdict"], done.leg(name)["cases"]) == ("not_run", {"passed": LEGS[name], "failed": 0, "skipped": 1})
     assert (done.leg("fault_matrix")["verdict"], done.report["engines"][0]["verdict"]) == ("passed", "not_run")
 
 
 def test_a_divergent_state(tmp_path: Path) -> None:
     done = Certified(tmp_path, PASSING + MATRIX.format(tried=("a", "b"), divergent=("b",)))
     assert (done.code, done.report["status"]) == (1, "failed"), done.output
-    assert (done.leg("fault_matrix")["verdict"], done.leg("fault_matrix")["divergent_states"]) == ("failed", 4)
+    assert (done.leg("fault_matrix")["verdict"], done.leg("fault_matrix")["divergent_states"]) == ("failed", 4 * len(SCENARIOS))
 
 
 def test_a_divergent_state_that_no_assertion_told(tmp_path: Path) -> None:

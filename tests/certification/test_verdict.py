@@ -7,16 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.certification.verdict import ENGINES, KINDS, LEGS, Case, Session, States, certificate
+from tests.certification.verdict import ENGINES, KINDS, LEGS, SCENARIOS, Case, Session, States, certificate
 
 WHOLE = States("incremental run", "raised", 2, ("a", "b"))
-ALL_KINDS = tuple(replace(WHOLE, kind=kind) for kind in KINDS)
+ALL_KINDS = tuple(replace(WHOLE, scenario=scenario, kind=kind) for scenario in sorted(SCENARIOS) for kind in KINDS)
 SERVERS = Session(flavours={"embedded": "embedded", "mssql": "sql_server"}, versions={"mssql": {"target": "t"}})
 
 
 def all_passed(*engines: str) -> list[Case]:
-    """One passed case of each leg."""
-    return [Case(leg, engine, "passed", ALL_KINDS if leg == "fault_matrix" else ()) for engine in engines for leg in LEGS]
+    """As many passed cases of each leg as it has at least."""
+    return [
+        Case(leg, engine, "passed", ALL_KINDS if leg == "fault_matrix" else ())
+        for engine in engines
+        for leg in LEGS
+        for _ in range(LEGS[leg])
+    ]
 
 
 def judged(cases: list[Case], session: Session = SERVERS) -> tuple[str, bool, dict[str, Any]]:
@@ -90,8 +95,8 @@ def test_a_matrix_without_states_did_not_run() -> None:
 
 def test_states_that_several_cases_tried_count_once() -> None:
     parts = [replace(part, found=3, tried=tried) for part in ALL_KINDS for tried in (("a", "b"), ("b", "c"))]
-    found = leg(judged([Case("fault_matrix", "embedded", "passed", (part,)) for part in parts])[2]["embedded"], "fault_matrix")
-    assert (found["states_tried"], found["coverage"], found["verdict"]) == (12, "complete", "passed")
+    found = leg(judged([Case("fault_matrix", "embedded", "passed", (part,)) for part in parts * 2])[2]["embedded"], "fault_matrix")
+    assert (found["states_tried"], found["coverage"], found["verdict"]) == (3 * len(ALL_KINDS), "complete", "passed")
 
 
 def test_a_sample_is_never_complete() -> None:
@@ -105,6 +110,22 @@ def test_a_sample_is_never_complete() -> None:
         assert leg(engines["mssql"], "fault_matrix")["coverage"] == "sampled"
 
 
+@pytest.mark.parametrize("name", LEGS)
+def test_a_leg_with_fewer_cases_is_not_complete(name: str) -> None:
+    """A file of tests that is gone leaves no skipped case behind."""
+    cases = all_passed(*ENGINES)
+    cases.remove(next(case for case in cases if (case.leg, case.engine) == (name, "mssql")))
+    status, ready, engines = judged(cases)
+    assert (status, ready, leg(engines["mssql"], name)["coverage"]) == ("passed_partial", False, "sampled")
+
+
+@pytest.mark.parametrize("missing", sorted(SCENARIOS))
+def test_a_scenario_that_nobody_broke_is_missed(missing: str) -> None:
+    states = tuple(part for part in ALL_KINDS if part.scenario != missing)
+    cases = [replace(case, states=states if case.states else ()) for case in all_passed(*ENGINES)]
+    assert leg(judged(cases)[2]["mssql"], "fault_matrix")["coverage"] == "sampled"
+
+
 def test_a_session_that_broke_off_proves_nothing() -> None:
     status, ready, engines = judged(all_passed(*ENGINES), replace(SERVERS, broken=True))
     assert (status, ready) == ("failed", False)
@@ -115,7 +136,7 @@ def test_what_needs_the_source_alone() -> None:
     """It counts where the leg ran, makes no leg run by itself, and its failure is everybody's."""
     shared = Case("source_mutation", None, "passed")
     engines = judged([*all_passed("embedded"), shared])[2]
-    assert leg(engines["embedded"], "source_mutation")["cases"]["passed"] == 2
+    assert leg(engines["embedded"], "source_mutation")["cases"]["passed"] == LEGS["source_mutation"] + 1
     assert leg(engines["mssql"], "source_mutation") == leg(judged([])[2]["mssql"], "source_mutation")
     failed = judged([*all_passed("embedded"), replace(shared, outcome="failed")])
     assert failed[0] == "failed"

@@ -11,7 +11,12 @@ from typing import Any, Literal
 
 KIND = "dpone.live_certification.v1"
 ROUTE = "postgres_mssql_xmin_reconciliation"
-LEGS = ("lifecycle", "concurrency", "source_mutation", "permission_denial", "fault_matrix")
+#: Leg → how many cases it has at least: one whose file is gone or unmarked is not complete.
+LEGS = {"lifecycle": 22, "concurrency": 27, "source_mutation": 29, "permission_denial": 12, "fault_matrix": 70}
+#: What the matrix breaks.
+SCENARIOS = frozenset(
+    ["incremental run", "approved run", "approved transfer", *(f"campaign, {phase}" for phase in ("open", "lane", "publish", "abandon"))]
+)
 KINDS = ("raised", "session", "process", "lost_ack")
 ENGINES = ("embedded", "mssql")
 FLAVOURS = ("embedded", "sql_server", "babelfish", "unknown")
@@ -111,7 +116,7 @@ def _leg(leg: str, engine: str, cases: Collection[Case], session: Session) -> di
         verdict = "not_run"
     else:
         verdict = "passed"
-    whole = verdict != "not_run" and not session.sampled and _whole(states)
+    whole = verdict != "not_run" and not session.sampled and len(counted) >= LEGS[leg] and (leg != "fault_matrix" or _whole(states))
     return {
         "leg": leg,
         "verdict": verdict,
@@ -125,9 +130,8 @@ def _leg(leg: str, engine: str, cases: Collection[Case], session: Session) -> di
 
 def _whole(states: Collection[Mapping[str, Any]]) -> bool:
     """Every scenario was broken in every kind, in each of its states."""
-    scenarios = {part["scenario"] for part in states}
-    every = {(scenario, kind) for scenario in scenarios for kind in KINDS}
-    return every == {(part["scenario"], part["kind"]) for part in states if part["tried"] == part["found"]}
+    every = {(scenario, kind) for scenario in SCENARIOS for kind in KINDS}
+    return every <= {(part["scenario"], part["kind"]) for part in states if part["tried"] == part["found"]}
 
 
 def _merged(parts: Iterable[States]) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -47,14 +49,31 @@ def test_a_signal_ends_a_run(shell: Shell, phase: str, number: signal.Signals) -
     assert world.target_rows(("id", "qty")) == world.source_rows(("id", "qty"))
 
 
-def test_a_run_that_waits_for_a_lock_hears_it(shell: Shell) -> None:  # noqa: F811
-    shell.write()
+@contextmanager
+def waiting(shell: Shell, *options: str) -> Iterator[subprocess.Popen[str]]:  # noqa: F811
+    """A run that waits for the lock of its source table."""
     with shell.world.source.connect(autocommit=False) as blocker:
         blocker.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
-        command = start("run", "m.yaml")
+        command = start("run", "m.yaml", *options)
         while not shell.world.source.rows("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            assert command.poll() is None
             time.sleep(0.1)
+        yield command
+
+
+def test_a_run_that_waits_for_a_lock_hears_it(shell: Shell) -> None:  # noqa: F811
+    with waiting(shell) as command:
         command.send_signal(signal.SIGINT)
         _, said = command.communicate(timeout=60)
-        shell.printed.append(said)
-        assert (command.returncode, "error: run.cancelled" in said) == (130, True), said
+    shell.printed.append(said)
+    assert (command.returncode, "error: run.cancelled" in said) == (130, True), said
+
+
+def test_what_a_killed_run_left_is_told(shell: Shell) -> None:  # noqa: F811
+    with waiting(shell, "--run-id", "killed") as command:
+        command.kill()
+        command.communicate(timeout=60)
+    said = shell.refused("evidence.not_found", "evidence", "show", "m.yaml", "--run-id", "killed")
+    assert "no attempt of it has told how it ended" in said and "same run id" in said
+    assert shell("run", "m.yaml", "--run-id", "killed").code == 0
+    assert shell("evidence", "show", "m.yaml", "--run-id", "killed").code == 0

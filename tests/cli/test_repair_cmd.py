@@ -58,6 +58,8 @@ def test_show_says_whether_an_approval_is_usable_and_why_not(stopped: World, cli
     assert "guard.deletes_exceeded" in cli(*shown, "--map-index", "3").err
     assert cli(*proposing, "--map-index", "3").code == 0
     assert show().code != 0
+    denied = cli("repair", "approve", "orders.json", "fix.yaml", "--owner", "dwh", "--key", "owner.key").err
+    assert "mssql_transaction.permission_denied" in denied and "may not approve, and must not be granted it" in denied
     assert cli("repair", "approve", "orders.json", "fix.yaml", "--owner", "owner", "--key", "owner.key").code == 0
     document = show().json
     assert (document["state"], document["usable"], document["verdict"], document["reason"]) == ("valid", True, "ready", "archived")

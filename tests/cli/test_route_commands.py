@@ -382,10 +382,18 @@ def test_a_full_disk(shell: Shell) -> None:
     shell.world.manifest_over = {"runtime": {"storage": {"min_free_bytes": 2**62}}}
     shell.write()
     shell.refused("storage.floor", "run", "m.yaml", exit_code=75)
+    assert codes(shell("check", "m.yaml", "--connections", "--format", "json")) == {"storage.floor"}
     assert shell.world.staged() == []
     shell.world.manifest_over = {"runtime": {"storage": {"work_dir": "/proc/nosuch"}}}
     shell.write()
-    shell.refused("storage.write_failed", "run", "m.yaml", exit_code=75)
+    shell.refused("storage.write_failed", "run", "m.yaml")
+    assert codes(shell("check", "m.yaml", "--connections", "--format", "json")) == {"storage.write_failed"}
+
+
+def test_an_empty_run_id_is_no_run_id(shell: Shell) -> None:
+    """An unset variable of a script would make every retry new work."""
+    done = shell("run", "m.yaml", "--run-id", "")
+    assert (done.code, "a run id is not empty" in done.err) == (2, True), done
 
 
 def codes(done: Outcome) -> set[str]:

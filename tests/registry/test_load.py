@@ -59,6 +59,8 @@ def test_an_unreadable_location(location: str, keys: Keys) -> None:
         load_registry(location, trusted_keys=[keys.public])
     assert caught.value.code == "registry.unreadable"
     assert "s3cret" not in str(caught.value)
+    assert not caught.value.retryable
+    assert ("Install the Airflow provider" in caught.value.hint) is location.startswith("nosuchscheme")
 
 
 def test_a_location_is_shown_without_secrets() -> None:
