@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from hypothesis import note
@@ -14,7 +15,7 @@ from tests.approvals import Owner
 from tests.faults.matrix import Boundary
 from tests.model.history import KEYS, NEW_COLUMNS, REWRITES, TABLE
 from tests.model.oracle import Change, Guards, Rows, Transaction
-from tests.model.runs import BETWEEN, DECISIVE, READ, Runs
+from tests.model.runs import BETWEEN, DECISIVE, READ, READING, STEPS, Runs
 from tests.model.servers import Servers
 from tests.world import MODES
 
@@ -81,13 +82,12 @@ class Machine(RuleBasedStateMachine):
 
     # ---- a tour ----------------------------------------------------------------------------------------------------------------
     def tour(self, data: st.DataObject) -> None:
-        """Take every rule once, in random order; what leads to it comes before it, again and again."""
+        """Take every rule at least once, in random order; between them come what leads to it, again and again."""
         every, leading = rules_of(Machine), ("end", "begin", "end_prepared", "write")
         self._take(Machine.begin_history.hypothesis_stateful_initialize_rule, data)  # type: ignore[attr-defined]
         waiting = dict(every)
         while waiting:
-            names = [name for name in waiting if self._possible(waiting[name])]
-            name = data.draw(st.sampled_from(names or [name for name in leading if self._possible(every[name])]))
+            name = data.draw(st.sampled_from([name for name in (*waiting, *leading) if self._possible(every[name])]))
             waiting.pop(name, None)
             self._take(every[name], data)
 
@@ -224,7 +224,7 @@ class Machine(RuleBasedStateMachine):
 
     # ---- runs ---------------------------------------------------------------------------------------------------------------
     @precondition(ready)
-    @rule(crash=st.sampled_from([False, False, True]), elsewhere=st.integers(0, 9))
+    @rule(crash=st.booleans(), elsewhere=st.integers(0, 9))
     @runs
     def run(self, crash: bool, elsewhere: int) -> None:
         """One run, when transactions elsewhere have just ended, which wrote nothing; the source may crash as soon as it has been read."""
@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
         self.h.run(amid=(lambda: self.h.restart(crash=True)) if crash else None, at=READ)
 
     @precondition(ready)
-    @rule(data=st.data(), at=st.sampled_from(BETWEEN) | NEXT, pick=NEXT, count=st.integers(1, 2))
+    @rule(data=st.data(), at=st.sampled_from(READING) | st.sampled_from(BETWEEN) | NEXT, pick=NEXT, count=st.integers(1, 2))
     @runs
     def run_amid_changes(self, data: st.DataObject, at: int | Boundary, pick: int, count: int) -> None:
         """Rows change, or an open transaction commits, while the run is at some boundary."""
@@ -258,8 +258,8 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(ready)
     @rule(
-        kind=st.sampled_from(["raised", "session"]),
-        at=st.sampled_from(DECISIVE) | INSIDE,
+        kind=st.sampled_from(["raised", "raised", "session"]),
+        at=st.sampled_from(STEPS) | INSIDE,
         data=st.data(),
         count=st.integers(1, 3),
     )
@@ -317,19 +317,27 @@ class Machine(RuleBasedStateMachine):
         return found
 
     def _change(self, data: st.DataObject, seen: Rows, free: list[Any]) -> Change | None:
-        """A new, changed, deleted, moved or merely touched row."""
+        """A new, changed, hardly changed, deleted, moved or merely touched row."""
         if not free:
             return None
         key = free[data.draw(NEXT) % len(free)]
         values = tuple(data.draw(st.sampled_from(pool)) for pool in self.h.pools)
         if key not in seen:
             return Change(None, (*key, *values))
-        action = data.draw(st.sampled_from(["update", "delete", "move", "touch", "update one"]))
+        action = data.draw(st.sampled_from(["update", "delete", "move", "touch", "update one", "update hardly", "update hardly"]))
         row, width = seen[key], self.h.source.width
         unused = [other for other in free if other not in seen]
         if action == "move" and unused:
             return Change(key, (*unused[data.draw(NEXT) % len(unused)], *row[width:]))
-        if action == "update one":
-            at = width + data.draw(NEXT) % len(values)
-            return Change(key, (*row[:at], values[at - width], *row[at + 1 :]))
+        if action in ("update one", "update hardly"):
+            at = data.draw(NEXT) % len(values)
+            value = values[at] if action == "update one" else _hardly(row[width + at])
+            return Change(key, (*row[: width + at], value, *row[width + at + 1 :]))
         return Change(key, {"delete": None, "update": (*key, *values)}.get(action, row))
+
+
+def _hardly(value: Any) -> Any:
+    """What is easily taken for *value*: the other case, a blank more, the other sign."""
+    if isinstance(value, str):
+        return value.swapcase() if value.swapcase() != value else f"{value} "
+    return -value if isinstance(value, float | Decimal) else value

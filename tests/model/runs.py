@@ -31,18 +31,23 @@ from tests.world import READER
 MARKS = ("__dpone__deleted_at", "__dpone__is_deleted")
 #: The first step after the source is closed.
 READ = Boundary("stage.create", "before", 1)
-#: Where a change of the source could be seen by one half of a run only.
+#: While the source is being read: a change could be seen by one half of a run only.
+READING = (Boundary("progress.POSTGRES_SNAPSHOT_OPEN", "after", 1), Boundary("progress.POSTGRES_COPY_COMPLETE", "after", 1))
+#: Between the halves of a run.
 BETWEEN = (
-    Boundary("progress.POSTGRES_SNAPSHOT_OPEN", "after", 1),
-    Boundary("progress.POSTGRES_COPY_COMPLETE", "after", 1),
+    *READING,
     Boundary("progress.POSTGRES_KEYS_COMPLETE", "after", 1),
     READ,
     Boundary("finalize.classify", "before", 1),
 )
-#: The steps of the one transaction, and its commit and those before it; a run that does not take one is not broken.
-DECISIVE = (
+#: The steps of the one transaction; a run that does not take one is not broken.
+STEPS = (
     *(Boundary(f"finalize.{action}", "after", 1) for action in ("delete", "update", "reactivate", "insert")),
     *(Boundary(label, "after", 1) for label in ("checkpoint.compare_and_set", "checkpoint.insert", "head.update", "receipt.insert")),
+)
+#: With its commit and those before it.
+DECISIVE = (
+    *STEPS,
     *(Boundary("transaction.commit", phase, nth) for phase in ("before", "after") for nth in (1, 2, 3)),
 )
 FINISHED = Boundary("progress.FINALIZE_COMPLETE", "after", 1)
