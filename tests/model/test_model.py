@@ -31,7 +31,7 @@ COMMON = settings(
 PLANTED = settings(COMMON, phases=[Phase.generate], max_examples=200, report_multiple_bugs=False)
 RANDOM = settings(COMMON, max_examples=HISTORIES)
 TOURS, TOURS_ACROSS_THE_WRAP = (2, 8, 10, 12), (1,)
-"""Seeds of CI's histories: every kind of key, four modes of deletes, and the first ones find every planted fault. What a seed means
+"""Seeds of CI's histories: every kind of key, several modes of deletes, and the first ones find every planted fault. What a seed means
 changes with the rules and their choices; when a fault is not found any more, try other seeds."""
 CHOICES = 10_000
 """Bytes that the choices of one tour are made from; it needs a tenth."""
