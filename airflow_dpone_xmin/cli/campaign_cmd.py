@@ -1,4 +1,4 @@
-"""``campaign``: an initial load, planned, opened, filled by lanes, watched, published. Imports typer; everything else lazily."""
+"""``campaign``: an initial load, planned, opened, filled by lanes, watched, published. Imports what is light; the rest lazily."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.output import print_facts, print_table
+from airflow_dpone_xmin.cli.progress import chunk_progress, live_progress, watch_campaign
 from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, TableOption, load_route, show_outcome
 
 if TYPE_CHECKING:
@@ -42,7 +44,6 @@ def plan(
     limit: Annotated[int, typer.Option("--limit", "-n", min=2, help="How many ranges to print; --format json prints all.")] = 10,
 ) -> None:
     """Show the chunks that opening would write; asks the source, never the target."""
-    from airflow_dpone_xmin.cli.output import print_facts, print_table
     from airflow_dpone_xmin.runtime.campaign import plan_campaign, spec_of
 
     route = load_route(context, manifest, table)
@@ -78,7 +79,6 @@ def open_(
     repair_authority_ref: RepairOption = None,
 ) -> None:
     """Capture the anchor, write the plan, create the shadow. Opening again changes nothing."""
-    from airflow_dpone_xmin.cli.progress import live_progress
     from airflow_dpone_xmin.runtime.campaign import open_campaign
 
     route = load_route(context, manifest, table)
@@ -100,8 +100,6 @@ def lane(
     ] = None,
 ) -> None:
     """Fill chunks until all are committed. Stop and start lanes at will; the fence keeps a late one from writing."""
-    from airflow_dpone_xmin.cli.output import print_facts
-    from airflow_dpone_xmin.cli.progress import chunk_progress
     from airflow_dpone_xmin.runtime.campaign import look_at_campaign, spec_of
     from airflow_dpone_xmin.runtime.lane import run_lane
     from airflow_dpone_xmin.runtime.lanes import run_lanes
@@ -124,7 +122,6 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every few seconds until every chunk is committed.")] = False,
 ) -> None:
     """Show chunks, rows, speed and living lanes; reads only."""
-    from airflow_dpone_xmin.cli.progress import watch_campaign
     from airflow_dpone_xmin.runtime.campaign import look_at_campaign
 
     route = load_route(context, manifest, table)
@@ -145,7 +142,6 @@ def publish(
     repair_authority_ref: RepairOption = None,
 ) -> None:
     """Prove the filled table, exchange it for the live one, seed the incremental process: in one transaction."""
-    from airflow_dpone_xmin.cli.progress import live_progress
     from airflow_dpone_xmin.runtime.campaign import publish_campaign
 
     route = load_route(context, manifest, table)
@@ -165,7 +161,6 @@ def run(
     repair_authority_ref: RepairOption = None,
 ) -> None:
     """Open, fill and publish in one go; run it again after any failure, and it goes on where it stopped."""
-    from airflow_dpone_xmin.cli.progress import chunk_progress
     from airflow_dpone_xmin.runtime.lanes import run_campaign
 
     route = load_route(context, manifest, table)
@@ -187,7 +182,6 @@ def abandon(
 
     In place there is no shadow: the rows that were loaded stay, without an owner, until a run with an approved full baseline.
     """
-    from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.runtime.campaign import abandon_campaign, spec_of
 
     route = load_route(context, manifest, table)
@@ -205,7 +199,6 @@ def _shared(context: CliContext, ref: str | None) -> dict[str, Any]:
 
 
 def _show(context: CliContext, route: Route, found: CampaignProgress) -> None:
-    from airflow_dpone_xmin.cli.output import print_facts, print_table
     from airflow_dpone_xmin.runtime.evidence import campaign_document
 
     document = campaign_document(route, found)

@@ -1,17 +1,20 @@
 """``ddl render|verify|upgrade``: what the owner runs once, whether it is still there, and the step from the version before.
 
-Imports typer; everything else lazily.
+Imports what is light; the rest lazily.
 """
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.output import EXIT_REFUSED
 from airflow_dpone_xmin.cli.route_cmd import TableOption, load_route
+from airflow_dpone_xmin.contracts.errors import XminError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,9 +39,6 @@ def render(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the script to a file.")] = None,
 ) -> None:
     """Print the DDL and grants for the owner to review and run. The route part reads the source's columns."""
-    import uuid
-
-    from airflow_dpone_xmin.contracts.errors import XminError
     from airflow_dpone_xmin.runtime.provision import render_scripts
 
     if part not in ("catalog", "route", "all"):
@@ -68,7 +68,6 @@ def render(
 @command
 def verify(context: CliContext, manifest: ManifestOption, table: TableOption = None) -> None:
     """Compare the live catalog with this version's, exactly."""
-    from airflow_dpone_xmin.cli.output import EXIT_REFUSED
     from airflow_dpone_xmin.runtime.provision import catalog_differences
 
     route = load_route(context, manifest, table)
@@ -96,7 +95,6 @@ def upgrade(
     only_print: Annotated[bool, typer.Option("--print", help="Print the statements for review; connect to nothing.")] = False,
 ) -> None:
     """Migrate the catalog of the version before in one transaction, or prove that it is this version's already."""
-    from airflow_dpone_xmin.contracts.errors import XminError
     from airflow_dpone_xmin.runtime.provision import upgrade_catalog, upgrade_script
     from airflow_dpone_xmin.target.catalog import CATALOG_VERSION
 

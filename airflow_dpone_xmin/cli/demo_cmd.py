@@ -1,4 +1,4 @@
-"""``demo``: the whole product on this machine, on real data, in about a minute. Imports typer; everything else lazily."""
+"""``demo``: the whole product on this machine, on real data, in about a minute. Imports what is light; the rest lazily."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.output import EXIT_INTERRUPTED, exit_code
+from airflow_dpone_xmin.contracts.errors import XminError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -44,9 +46,6 @@ def demo(
 
 
 def _interrupted(context: CliContext) -> int:
-    from airflow_dpone_xmin.cli.output import EXIT_INTERRUPTED
-    from airflow_dpone_xmin.contracts.errors import XminError
-
     context.output.error(XminError("run.cancelled", "The demo was interrupted; everything that it started is gone.", hint="Run it again."))
     return EXIT_INTERRUPTED
 
@@ -76,9 +75,6 @@ def _verdict(parity: Parity) -> Text:
 
 
 def _failed(context: CliContext, parity: Parity) -> int:
-    from airflow_dpone_xmin.cli.output import exit_code
-    from airflow_dpone_xmin.contracts.errors import XminError
-
     details = {"source_rows": parity.source_rows, "target_rows": parity.target_rows, "differing": parity.differing}
     error = XminError("demo.parity_failed", "The tables differ after the last run.", details=details)
     if not context.output.is_json:

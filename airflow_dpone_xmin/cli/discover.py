@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_dpone_xmin.cli.context import CliContext
 from airflow_dpone_xmin.cli.registry_cmd import as_yaml
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.registry.discover import discover_source, source_queries
@@ -11,7 +12,6 @@ from airflow_dpone_xmin.registry.discover import discover_source, source_queries
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_dpone_xmin.cli.context import CliContext
 
 _REVIEW = "Candidates only. Compare them with what the server's owner knows, then put them into the document and sign it."
 

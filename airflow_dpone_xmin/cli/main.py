@@ -1,6 +1,6 @@
 """The command line ``dpone-xmin``.
 
-``--help`` must answer at once: at module level only typer and contracts.errors are imported; every command imports what it needs.
+``--help`` must answer at once: at module level only what is light is imported; every command imports the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from airflow_dpone_xmin import __version__
 from airflow_dpone_xmin.cli import campaign_cmd, ddl_cmd, demo_cmd, registry_cmd, repair_cmd, route_cmd, state_cmd
 from airflow_dpone_xmin.cli.context import CommonOptions, DebugOption, EnvironmentOption, FormatOption, RegistryOption, TrustedKeyOption
 from airflow_dpone_xmin.cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, Output, OutputFormat
@@ -46,8 +47,6 @@ app.add_typer(registry_cmd.app, name="registry")
 
 def _version(asked: bool) -> None:
     if asked:
-        from airflow_dpone_xmin import __version__
-
         typer.echo(f"dpone-xmin {__version__}")
         raise typer.Exit()
 

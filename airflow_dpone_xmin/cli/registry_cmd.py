@@ -1,16 +1,19 @@
 """``dpone-xmin registry``: what an environment's owner does with the signed registry. Nothing in a run calls these.
 
-Imports typer; everything else lazily.
+Imports what is light; the rest lazily.
 """
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.output import print_facts, print_table
+from airflow_dpone_xmin.contracts.errors import XminError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +31,6 @@ def keygen(
     name: Annotated[str, typer.Option("--name", help="Name of the files without suffix.")] = "dpone-registry",
 ) -> None:
     """Make an Ed25519 key pair: NAME.key signs, NAME.pub is what deployments trust."""
-    from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.registry.keys import generate_keypair
 
     private, public, key_id = generate_keypair(directory, name=name)
@@ -64,7 +66,7 @@ def sign(
     else:
         write_new(output, envelope)
     facts = {"output": output, "environment": draft.environment, "serial": draft.serial, "not_after": draft.not_after}
-    context.output.result(facts, lambda console: _facts(console, facts))
+    context.output.result(facts, lambda console: print_facts(console, facts))
 
 
 @app.command("verify")
@@ -79,7 +81,7 @@ def verify(
     settings = context.settings
     registry = load_registry(location or settings.require_registry(), trusted_keys=settings.trusted_keys, environment=settings.environment)
     facts = _summary(registry)
-    context.output.result(facts, lambda console: _facts(console, facts))
+    context.output.result(facts, lambda console: print_facts(console, facts))
 
 
 @app.command("show")
@@ -90,7 +92,6 @@ def show(
     entry: Annotated[str | None, typer.Option("--entry", help="Only this connection.")] = None,
 ) -> None:
     """Print the signed facts. The signature is checked; an expired registry is shown, too."""
-    from airflow_dpone_xmin.contracts.errors import XminError
     from airflow_dpone_xmin.registry.load import read_registry
 
     settings = context.settings
@@ -102,7 +103,7 @@ def show(
         document["connections"] = {entry: document["connections"][entry]}
 
     def human(console: Console) -> None:
-        _facts(console, _summary(registry))
+        print_facts(console, _summary(registry))
         console.print()
         console.print(as_yaml({"connections": document["connections"]}), markup=False, soft_wrap=True)
 
@@ -117,7 +118,6 @@ def diff(
     new: Annotated[str, typer.Argument(help="Signed registry that shall replace it.")],
 ) -> None:
     """Print every pin and fact that a new registry changes. Both signatures are checked."""
-    from airflow_dpone_xmin.cli.output import print_table
     from airflow_dpone_xmin.registry.diff import diff_registries
     from airflow_dpone_xmin.registry.load import read_registry
 
@@ -169,8 +169,6 @@ def discover(
 
 def as_yaml(value: Any) -> str:
     """A fragment as YAML that can be pasted into an unsigned document."""
-    from io import StringIO
-
     from ruamel.yaml import YAML
 
     stream, yaml = StringIO(), YAML(typ="safe", pure=True)
@@ -191,9 +189,3 @@ def _summary(registry: VerifiedRegistry) -> dict[str, Any]:
         "digest": registry.digest,
         "connections": list(document.connections),
     }
-
-
-def _facts(console: Console, facts: dict[str, Any]) -> None:
-    from airflow_dpone_xmin.cli.output import print_facts
-
-    print_facts(console, facts)

@@ -1,18 +1,23 @@
-"""``repair propose|approve|show|list``: one-shot approvals of exceptional runs. Imports typer; everything else lazily."""
+"""``repair propose|approve|show|list``: one-shot approvals of exceptional runs. Imports what is light; the rest lazily."""
 
 from __future__ import annotations
 
+import json
+import shlex
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.output import print_facts, print_table
+from airflow_dpone_xmin.cli.progress import live_progress
 from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, MapIndexOption, TableOption, load_route
+from airflow_dpone_xmin.contracts.errors import XminError
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from rich.console import Console
 
 app = typer.Typer(help="Approve one exceptional run: a mass delete, a full repair, a transfer of ownership.", no_args_is_help=True)
@@ -38,11 +43,7 @@ def propose(
 
     A run that was stopped before its extraction is rehearsed first, as a dry run: the deletes that would follow are part of the approval.
     """
-    import shlex
-
-    from airflow_dpone_xmin.cli.progress import live_progress
     from airflow_dpone_xmin.cli.registry_cmd import as_yaml
-    from airflow_dpone_xmin.contracts.errors import XminError
     from airflow_dpone_xmin.contracts.state import Invocation
     from airflow_dpone_xmin.runtime.repair import propose as make
 
@@ -88,10 +89,6 @@ def approve(
     public_key: Annotated[str | None, typer.Option("--public-key", help="Public key file of a signer URI.")] = None,
 ) -> None:
     """Sign the document and insert it as an immutable row, with the owner's login."""
-    import json
-
-    from airflow_dpone_xmin.cli.output import print_facts
-    from airflow_dpone_xmin.contracts.errors import XminError
     from airflow_dpone_xmin.contracts.repair import PAYLOAD_TYPE
     from airflow_dpone_xmin.registry.keys import read_signer
     from airflow_dpone_xmin.registry.load import read_bytes
@@ -130,7 +127,6 @@ def show(
     table: TableOption = None,
 ) -> None:
     """Show one approval and whether it can still be used."""
-    from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.runtime.approvals import authority_status
     from airflow_dpone_xmin.runtime.repair import authority_documents
 
@@ -147,7 +143,6 @@ def show(
 @command
 def listing(context: CliContext, manifest: ManifestArgument, table: TableOption = None) -> None:
     """List the newest approvals of the state database."""
-    from airflow_dpone_xmin.cli.output import print_table
     from airflow_dpone_xmin.runtime.repair import authority_documents
 
     documents = authority_documents(load_route(context, manifest, table), endpoints=context.endpoints, ref=None)
@@ -162,26 +157,18 @@ def listing(context: CliContext, manifest: ManifestArgument, table: TableOption 
 def _duration(text: str) -> timedelta:
     from pydantic import TypeAdapter, ValidationError
 
-    from airflow_dpone_xmin.contracts.errors import XminError
-
     units = {"m": "T{}M", "h": "T{}H", "d": "{}D"}
     spelled = f"P{units[text[-1]].format(text[:-1])}" if text[-1:] in units else text
-    from datetime import timedelta as kind
-
     try:
-        value: Any = TypeAdapter(kind).validate_python(spelled)
+        value: Any = TypeAdapter(timedelta).validate_python(spelled)
     except ValidationError:
         raise XminError("cli.usage", "--valid-for is a number with m, h or d, such as 12h.") from None
-    if value <= kind(0):
+    if value <= timedelta(0):
         raise XminError("cli.usage", "--valid-for must be positive.")
     return value  # type: ignore[no-any-return]
 
 
 def _ratio(text: str | None) -> Any:
-    from decimal import Decimal, InvalidOperation
-
-    from airflow_dpone_xmin.contracts.errors import XminError
-
     try:
         return None if text is None else Decimal(text)
     except InvalidOperation:

@@ -1,15 +1,18 @@
 """``plan``, ``check`` and ``run``: one route, looked at, predicted, executed; ``types``: what becomes of every PostgreSQL type.
 
-Imports typer; everything else lazily.
+Imports what is light; the rest lazily.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.output import EXIT_REFUSED, print_error, print_facts, print_table
+from airflow_dpone_xmin.cli.progress import live_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +51,6 @@ def plan(
     sql: Annotated[bool, typer.Option("--sql", help="Print the extraction statements; implies --connections.")] = False,
 ) -> None:
     """Show what a run would do, without doing it."""
-    from airflow_dpone_xmin.cli.output import print_facts, print_table
     from airflow_dpone_xmin.runtime.plan import plan_document
 
     route = load_route(context, manifest, table)
@@ -85,7 +87,6 @@ def check(
     connections: Annotated[bool, typer.Option("--connections", help="Also look at both servers; moves no data, writes nothing.")] = False,
 ) -> None:
     """Predict a run: every fact that would refuse it, with code and hint."""
-    from airflow_dpone_xmin.cli.output import EXIT_REFUSED, print_table
     from airflow_dpone_xmin.policy.route import select_route
     from airflow_dpone_xmin.runtime.check import check_connections, check_static
 
@@ -123,8 +124,6 @@ def _seen(finding: Any) -> str:
 
 
 def _report(report: Report) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {"process": report.route.process, "ok": report.ok, "findings": [asdict(finding) for finding in report.findings]}
 
 
@@ -143,7 +142,6 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Extract, stage and classify; change nothing in the target.")] = False,
 ) -> None:
     """Run one route once: all of it commits, or none of it does."""
-    from airflow_dpone_xmin.cli.progress import live_progress
     from airflow_dpone_xmin.contracts.state import Invocation
     from airflow_dpone_xmin.runtime import reconcile as runtime
 
@@ -164,7 +162,6 @@ def payload_text(kind: str, reason: str) -> str:
 
 def show_outcome(context: CliContext, route: Route, outcome: Outcome) -> None:
     """Print what a commit proved."""
-    from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.runtime.evidence import evidence_document
 
     def human(console: Console) -> None:
@@ -186,7 +183,6 @@ def show_outcome(context: CliContext, route: Route, outcome: Outcome) -> None:
 
 
 def _show_preview(context: CliContext, route: Route, preview: Preview) -> None:
-    from airflow_dpone_xmin.cli.output import print_error, print_facts
     from airflow_dpone_xmin.runtime.evidence import preview_document
 
     document = preview_document(route, preview)
@@ -222,7 +218,6 @@ def types(
     name: Annotated[str | None, typer.Argument(help="Only types whose name holds this text.", show_default=False)] = None,
 ) -> None:
     """Print the type table: carried natively, landed as text under a contract, or refused."""
-    from airflow_dpone_xmin.cli.output import print_table
     from airflow_dpone_xmin.policy.types import table
 
     rows = [row for row in table() if name is None or name.lower() in row["type"]]

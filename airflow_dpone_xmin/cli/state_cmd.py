@@ -1,4 +1,4 @@
-"""``state show`` and ``evidence show|export``: where a route stands, and what proves it. Imports typer; everything else lazily."""
+"""``state show`` and ``evidence show|export``: where a route stands, and what proves it. Imports what is light; the rest lazily."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_dpone_xmin.cli.context import CliContext, command
+from airflow_dpone_xmin.cli.output import print_facts, print_table
 from airflow_dpone_xmin.cli.route_cmd import ManifestArgument, MapIndexOption, TableOption, load_route, payload_text
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ evidence_app = typer.Typer(help="Receipts: the immutable proofs of commits.", no
 @command
 def state_show(context: CliContext, manifest: ManifestArgument, table: TableOption = None) -> None:
     """Show checkpoint and head, and whether they agree."""
-    from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.runtime.inspect import state_document
 
     document = state_document(load_route(context, manifest, table), endpoints=context.endpoints)
@@ -48,7 +48,6 @@ def evidence_show(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many receipts, newest first.")] = 5,
 ) -> None:
     """Show the receipt of a run, or the newest receipts of the route."""
-    from airflow_dpone_xmin.cli.output import print_facts, print_table
     from airflow_dpone_xmin.runtime.inspect import receipt_documents
 
     route = load_route(context, manifest, table)
@@ -83,7 +82,6 @@ def evidence_export(
     map_index: MapIndexOption = -1,
 ) -> None:
     """Write receipts, attempts, approvals and campaign with an index of SHA-256 checksums; an incomplete set is refused."""
-    from airflow_dpone_xmin.cli.output import print_facts
     from airflow_dpone_xmin.runtime.inspect import export_bundle
 
     route = load_route(context, manifest, table)
