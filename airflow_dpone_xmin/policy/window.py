@@ -104,10 +104,6 @@ class DeltaWindow:
         """Low 32 bits of the base, as the ``xid`` type spells it."""
         return self.base % EPOCH
 
-    def contains(self, raw_xmin: int) -> bool:
-        """What the SQL predicate must answer for a row whose ``xmin`` column shows *raw_xmin*."""
-        return raw_xmin in FROZEN_XIDS or (raw_xmin - self.base) % EPOCH < self.width
-
 
 @dataclass(frozen=True, slots=True)
 class Window:
