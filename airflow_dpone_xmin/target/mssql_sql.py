@@ -18,6 +18,7 @@ from airflow_dpone_xmin.target.sql import (
     Fingerprint,
     Hash,
     LongText,
+    Named,
     Now,
     Physical,
     Text,
@@ -29,19 +30,12 @@ from airflow_dpone_xmin.target.sql import (
 BIN2 = f"COLLATE {KEY_COLLATION}"
 
 
-@compiles(Hash, "mssql")
-def _hash(type_: Hash, compiler: Any, **kw: Any) -> str:
-    return "binary(32)"
+_NAMES: dict[type[Named], str] = {Hash: "binary(32)", LongText: "nvarchar(max)", Utc: "datetime2(6)"}
 
 
-@compiles(LongText, "mssql")
-def _long_text(type_: LongText, compiler: Any, **kw: Any) -> str:
-    return "nvarchar(max)"
-
-
-@compiles(Utc, "mssql")
-def _utc(type_: Utc, compiler: Any, **kw: Any) -> str:
-    return "datetime2(6)"
+@compiles(Named, "mssql")
+def _named(type_: Named, compiler: Any, **kw: Any) -> str:
+    return _NAMES[type(type_)]
 
 
 @compiles(Text, "mssql")

@@ -16,6 +16,7 @@ from airflow_dpone_xmin.target.sql import (
     Fingerprint,
     Hash,
     LongText,
+    Named,
     Now,
     Physical,
     Text,
@@ -24,20 +25,12 @@ from airflow_dpone_xmin.target.sql import (
     fingerprint_weights,
 )
 
-
-@compiles(Hash, "postgresql")
-def _hash(type_: Hash, compiler: Any, **kw: Any) -> str:
-    return "bytea"
+_NAMES: dict[type[Named], str] = {Hash: "bytea", LongText: "text", Utc: "timestamp without time zone"}
 
 
-@compiles(LongText, "postgresql")
-def _long_text(type_: LongText, compiler: Any, **kw: Any) -> str:
-    return "text"
-
-
-@compiles(Utc, "postgresql")
-def _utc(type_: Utc, compiler: Any, **kw: Any) -> str:
-    return "timestamp without time zone"
+@compiles(Named, "postgresql")
+def _named(type_: Named, compiler: Any, **kw: Any) -> str:
+    return _NAMES[type(type_)]
 
 
 @compiles(Text, "postgresql")

@@ -54,19 +54,23 @@ KEY_COLLATION = "Latin1_General_100_BIN2"
 """Collation of text keys on SQL Server; ``C`` on the embedded engine."""
 
 
-class Hash(UserDefinedType[bytes]):
+class Named(UserDefinedType[Any]):
+    """A type that each engine spells by one name."""
+
+
+class Hash(Named):
     """A SHA-256 digest: ``binary(32)``."""
 
     cache_ok = True
 
 
-class LongText(UserDefinedType[str]):
+class LongText(Named):
     """Unbounded text: ``nvarchar(max)``."""
 
     cache_ok = True
 
 
-class Utc(UserDefinedType[Any]):
+class Utc(Named):
     """A UTC instant without offset, microseconds: ``datetime2(6)``."""
 
     cache_ok = True
@@ -197,29 +201,6 @@ def wire(plan: ColumnPlan, column: ColumnElement[Any]) -> ColumnElement[Any]:
     if plan.family in (Family.UUID, Family.TIMESTAMPTZ):
         return Wire(plan.family, column, type_=Physical(plan))
     return column
-
-
-__all__ = [
-    "KEY_COLLATION",
-    "STAGING",
-    "STATE",
-    "TARGET",
-    "TARGET_DBO",
-    "Count",
-    "Differs",
-    "Fingerprint",
-    "Flag",
-    "Guid",
-    "Hash",
-    "LongText",
-    "Now",
-    "Physical",
-    "Text",
-    "Utc",
-    "Wire",
-    "fingerprint_weights",
-    "wire",
-]
 
 
 STAGE_PREFIX = "dpone_stg_"
