@@ -58,21 +58,14 @@ def reconcile(
     :returns: the committed or replayed outcome.
     :raises XminError: every refusal and fault, with its code; nothing was committed unless the outcome says so.
     """
-    recorder, cancel = Recorder(progress), cancel or Cancellation()
-    with contextlib.closing(engine_of(route, endpoints)) as engine:
-        admitted = _admit(engine, route, invocation, cancel=cancel)
-        if admitted.receipt is not None:
-            _require_same_approval(admitted.receipt, repair)
-            recorder(Progress("RECEIPT_REPLAYED", note=f"receipt {admitted.receipt.receipt_id}; the source was not opened"))
-            return Outcome(receipt=admitted.receipt, attempt=admitted.attempt)
-        run = _Run(engine, route, invocation, admitted, endpoints=endpoints, repair=repair)
-        run.progress, run.cancel = recorder, cancel
-        try:
-            receipt = run.commit()
-        except BaseException as error:
-            run.record_failure(error)
-            raise
-        return run.finish(receipt, recorder)
+    recorder = Recorder(progress)
+    with _admitted(route, invocation, endpoints=endpoints, repair=repair, progress=recorder, cancel=cancel) as run:
+        receipt = run.admitted.receipt
+        if receipt is not None:
+            _require_same_approval(receipt, repair)
+            recorder(Progress("RECEIPT_REPLAYED", note=f"receipt {receipt.receipt_id}; the source was not opened"))
+            return Outcome(receipt=receipt, attempt=run.admitted.attempt)
+        return run.finish(run.commit(), recorder)
 
 
 def _require_same_approval(receipt: Receipt, repair: RepairSelection | None) -> None:
@@ -95,27 +88,32 @@ def dry_run(
 
     Parameters and errors as :func:`reconcile`. The invocation is admitted, so that a later real run of the same id is its retry.
     """
-    cancel = cancel or Cancellation()
-    with contextlib.closing(engine_of(route, endpoints)) as engine:
-        admitted = _admit(engine, route, invocation, cancel=cancel)
-        if admitted.receipt is not None:
+    with _admitted(route, invocation, endpoints=endpoints, repair=repair, progress=progress, cancel=cancel) as run:
+        if run.admitted.receipt is not None:
             raise XminError("evidence.already_committed", "This invocation has already committed.", details={"run_id": invocation.run_id})
-        run = _Run(engine, route, invocation, admitted, endpoints=endpoints, repair=repair)
-        run.progress, run.cancel = progress, cancel
-        try:
-            seen = run.preview()
-        except BaseException as error:
-            run.record_failure(error)
-            raise
+        seen = run.preview()
         if seen.refusal is not None:
             run.record_failure(seen.refusal)
         return seen
 
 
-def _admit(engine: Engine, route: Route, invocation: Invocation, *, cancel: Cancellation) -> Admitted:
-    with ExitStack() as stack:
-        session, state = (stack.enter_context(contextlib.closing(engine.connect(role, cancel=cancel))) for role in ("target", "state"))
-        return admit(engine, session, state, route, invocation=invocation)
+@contextmanager
+def _admitted(
+    route: Route,
+    invocation: Invocation,
+    *,
+    endpoints: EndpointResolver,
+    repair: RepairSelection | None,
+    progress: Listener,
+    cancel: Cancellation | None,
+) -> Iterator[_Run]:
+    """The attempt, admitted on sessions of their own, with the engine that it works on."""
+    cancel = cancel or Cancellation()
+    with contextlib.closing(engine_of(route, endpoints)) as engine:
+        with ExitStack() as stack:
+            session, state = (stack.enter_context(contextlib.closing(engine.connect(role, cancel=cancel))) for role in ("target", "state"))
+            admitted = admit(engine, session, state, route, invocation=invocation)
+        yield _Run(engine, route, invocation, admitted, endpoints=endpoints, repair=repair, progress=progress, cancel=cancel)
 
 
 class _Run:
@@ -130,11 +128,11 @@ class _Run:
         *,
         endpoints: EndpointResolver,
         repair: RepairSelection | None,
+        progress: Listener,
+        cancel: Cancellation,
     ) -> None:
-        self._engine, self._route, self._invocation, self._admitted = engine, route, invocation, admitted
-        self._endpoints, self._repair = endpoints, repair
-        self.progress: Listener = silent
-        self.cancel = Cancellation()
+        self._engine, self._route, self._invocation, self.admitted = engine, route, invocation, admitted
+        self._endpoints, self._repair, self._progress, self._cancel = endpoints, repair, progress, cancel
         self._keep_stages = False
         self._cleanup_error: XminError | None = None
         self._evolution: Evolution | None = None
@@ -145,62 +143,66 @@ class _Run:
             started = time.monotonic()
             try:
                 with self._target_session() as (session, authority):
-                    receipt = finalize(self._engine, session, self._admitted.catalog, work, authority=authority)
+                    receipt = finalize(self._engine, session, self.admitted.catalog, work, authority=authority)
             except CommitInDoubt as doubt:
                 receipt = self._decide(work, doubt)
-            self.progress(Progress("FINALIZE_COMPLETE", rows=receipt.counts.payload, seconds=time.monotonic() - started))
+            self._progress(Progress("FINALIZE_COMPLETE", rows=receipt.counts.payload, seconds=time.monotonic() - started))
             return receipt
 
     def preview(self) -> Preview:
         """The same, up to the classification."""
         with self._prepared(report=True) as work, self._target_session() as (session, authority):
-            seen = preview(self._engine, session, self._admitted.catalog, work, authority=authority)
+            seen = preview(self._engine, session, self.admitted.catalog, work, authority=authority)
             if seen.refusal is None:
-                ledger = Ledger(session, self._admitted.catalog, authority)
-                ledger.close_invocation(self._admitted.invocation_digest, status="previewed", error_code=None)
+                ledger = Ledger(session, self.admitted.catalog, authority)
+                ledger.close_invocation(self.admitted.invocation_digest, status="previewed", error_code=None)
             return seen
 
     @contextmanager
     def _prepared(self, *, report: bool = False) -> Iterator[Work]:
-        """The extraction, staged and proven; removed afterwards unless the outcome is unknown.
+        """The extraction, staged and proven; removed afterwards unless the outcome is unknown. What stops the run is kept as its audit.
 
         :param report: a dry run: nothing is changed, the target's shape included, and no stop comes before the classification.
         """
-        admitted, base = self._admitted, work_base(self._route)
-        sweep_directories(base, keep=admitted.load_id)
-        with ExitStack() as stack:
-            directory = stack.enter_context(AttemptDirectory(base, admitted.load_id))
-            try:
-                envelope = self._extract(directory.path, report=report)
-            except XminError as error:
-                raise self._told(error) from None
-            self._evolve(envelope.projection)
-            lease = stack.enter_context(staging_lease(self._engine, self._route, admitted.load_id, cancel=self.cancel))
-            stack.callback(self._drop_stages, lease)
-            lease.sweep(admitted.catalog, admitted.identity.binding.identity, progress=self.progress, cancel=self.cancel)
-            staged = stage_envelope(
-                self._engine, lease.work, envelope, load_id=admitted.load_id, lease=lease, progress=self.progress, cancel=self.cancel
-            )
-            identity = admitted.identity
-            lease.check()
-            yield Work(
-                route=self._route,
-                invocation=self._invocation,
-                invocation_digest=admitted.invocation_digest,
-                load_id=admitted.load_id,
-                binding=identity.binding,
-                state_key=identity.state_key,
-                scope_hash=identity.scope_hash,
-                schema_hash=identity.schema_hash,
-                position=admitted.position,
-                envelope=envelope,
-                staged=staged,
-                target_authority_digest=identity.target_authority_digest,
-                repair=self._repair,
-            )
+        try:
+            admitted, base = self.admitted, work_base(self._route)
+            sweep_directories(base, keep=admitted.load_id)
+            with ExitStack() as stack:
+                directory = stack.enter_context(AttemptDirectory(base, admitted.load_id))
+                try:
+                    envelope = self._extract(directory.path, report=report)
+                except XminError as error:
+                    raise self._told(error) from None
+                self._evolve(envelope.projection)
+                lease = stack.enter_context(staging_lease(self._engine, self._route, admitted.load_id, cancel=self._cancel))
+                stack.callback(self._drop_stages, lease)
+                lease.sweep(admitted.catalog, admitted.identity.binding.identity, progress=self._progress, cancel=self._cancel)
+                staged = stage_envelope(
+                    self._engine, lease.work, envelope, load_id=admitted.load_id, lease=lease, progress=self._progress, cancel=self._cancel
+                )
+                identity = admitted.identity
+                lease.check()
+                yield Work(
+                    route=self._route,
+                    invocation=self._invocation,
+                    invocation_digest=admitted.invocation_digest,
+                    load_id=admitted.load_id,
+                    binding=identity.binding,
+                    state_key=identity.state_key,
+                    scope_hash=identity.scope_hash,
+                    schema_hash=identity.schema_hash,
+                    position=admitted.position,
+                    envelope=envelope,
+                    staged=staged,
+                    target_authority_digest=identity.target_authority_digest,
+                    repair=self._repair,
+                )
+        except BaseException as error:
+            self.record_failure(error)
+            raise
 
     def _extract(self, work_dir: Path, *, report: bool) -> Envelope:
-        route, admitted, repair = self._route, self._admitted, self._repair
+        route, admitted, repair = self._route, self.admitted, self._repair
         with self._target_session() as (session, authority):
             ledger = Ledger(session, admitted.catalog, authority)
             prior = source_prior(
@@ -214,7 +216,7 @@ class _Run:
 
         endpoint = self._endpoints(route.source.entry, conn_id=route.source_conn_id)
         request = source_request(route, work_dir=work_dir)
-        return extract(endpoint, request, prior, accept=accept, progress=self.progress, cancel=self.cancel)
+        return extract(endpoint, request, prior, accept=accept, progress=self._progress, cancel=self._cancel)
 
     def _require_right(self, evolution: Evolution, *, report: bool) -> None:
         """Refuse before any row moves what the login could not change afterwards."""
@@ -229,38 +231,38 @@ class _Run:
     def _evolve(self, projection: Projection) -> None:
         if self._evolution is None:
             return
-        route, admitted = self._route, self._admitted
+        route, admitted = self._route, self.admitted
         with self._target_session() as (session, _):
             dialect, binding = ddl_dialect(route.layout), admitted.identity.binding
             apply_evolution(self._engine, session, dialect, admitted.catalog, route=route, projection=projection, binding=binding)
-        self.progress(Progress("TARGET_EVOLVED", note="; ".join(change.sentence() for change in self._evolution.changes)))
+        self._progress(Progress("TARGET_EVOLVED", note="; ".join(change.sentence() for change in self._evolution.changes)))
 
     def _told(self, error: XminError) -> XminError:
         """A refusal that an approval could admit, with the binding of this run and the command that proposes it."""
         if error.code not in APPROVABLE:
             return error
-        binding = error.details.get("binding") or approval_binding(self._route, self._admitted.identity, self._admitted.position)
+        binding = error.details.get("binding") or approval_binding(self._route, self.admitted.identity, self.admitted.position)
         return approvable(error, binding=binding, route=self._route, invocation=self._invocation)
 
     @contextmanager
     def _target_session(self, *, lock_timeout: float = LOCK_SECONDS) -> Iterator[tuple[Session, VerifiedDatabases]]:
         """A fresh session, its databases proven again: the servers may have failed over while rows were extracted."""
-        with contextlib.closing(self._engine.connect("target", cancel=self.cancel, lock_timeout=lock_timeout)) as session:
+        with contextlib.closing(self._engine.connect("target", cancel=self._cancel, lock_timeout=lock_timeout)) as session:
             yield session, verify_databases(self._engine, session, self._route)
 
     def _afterwards(self) -> None:
         """A cancelled run still wants to know and to say how it ended; a cancellation from now on counts again."""
         fresh = Cancellation()
-        if not self.cancel.cancelled:
-            self.cancel.on_cancel(fresh.cancel)
-        self.cancel = fresh
+        if not self._cancel.cancelled:
+            self._cancel.on_cancel(fresh.cancel)
+        self._cancel = fresh
 
     def _decide(self, work: Work, doubt: CommitInDoubt) -> Receipt:
         """Lock, then look, in a new session."""
         self._keep_stages = True
         self._afterwards()
         with outcome_unknown(), self._target_session(lock_timeout=AFTERWARDS_SECONDS) as (session, authority):
-            ledger = Ledger(session, self._admitted.catalog, authority)
+            ledger = Ledger(session, self.admitted.catalog, authority)
             timeout = self._route.target_lock_timeout
             receipt = probe(
                 self._engine, session, lambda: ledger.find_receipt(work.invocation_digest), resource=work.resource, timeout=timeout
@@ -276,20 +278,20 @@ class _Run:
             return
         try:
             with lease.around():
-                self._engine.drop_stages(lease.work, [self._admitted.load_id])
+                self._engine.drop_stages(lease.work, [self.admitted.load_id])
         except XminError as error:
             self._uncleaned(error)
 
     def _uncleaned(self, error: XminError) -> None:
         self._cleanup_error = self._cleanup_error or error
-        self.progress(Progress("CLEANUP_FAILED", note=error.code))
+        self._progress(Progress("CLEANUP_FAILED", note=error.code))
 
     def finish(self, receipt: Receipt, recorder: Recorder) -> Outcome:
         """The audit row: a fault here cannot undo the commit and is told as a committed outcome."""
-        leftover = work_base(self._route) / self._admitted.load_id.hex
+        leftover = work_base(self._route) / self.admitted.load_id.hex
         if leftover.exists():
             self._uncleaned(XminError("storage.write_failed", "The attempt's work directory could not be removed."))
-        outcome = Outcome(receipt=receipt, attempt=self._admitted.attempt, phases=tuple(recorder.phases), cleanup_error=self._cleanup_error)
+        outcome = Outcome(receipt=receipt, attempt=self.admitted.attempt, phases=tuple(recorder.phases), cleanup_error=self._cleanup_error)
         try:
             self._audit(outcome="committed", error=None, receipt=receipt, evidence=json.dumps(evidence_document(self._route, outcome)))
         except XminError as error:
@@ -306,7 +308,7 @@ class _Run:
             self._audit(outcome=status, error=known, receipt=None, evidence=evidence)
 
     def _audit(self, *, outcome: str, error: XminError | None, receipt: Receipt | None, evidence: str) -> None:
-        admitted = self._admitted
+        admitted = self.admitted
         self._afterwards()
         with self._target_session(lock_timeout=AFTERWARDS_SECONDS) as (session, authority):
             ledger = Ledger(session, admitted.catalog, authority)
