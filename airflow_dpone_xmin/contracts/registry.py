@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from airflow_dpone_xmin.contracts.canonical import Canonical, digest
@@ -48,7 +48,8 @@ Oid = Annotated[int, Field(gt=0, lt=2**32, strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", strict=True)]
 #: No blanks: ``registry discover`` says in words where a database has no token yet, and words are no token.
 Token = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\s\x00-\x1f\x7f-\x9f]+$", strict=True)]
-Instant = Annotated[datetime, BeforeValidator(_text_time)]
+UtcTime = Annotated[datetime, AfterValidator(in_utc)]
+Instant = Annotated[UtcTime, BeforeValidator(_text_time)]
 
 
 class Closed(BaseModel):
@@ -245,11 +246,6 @@ class RegistryDocument(Closed):
     not_after: Instant
     repair_approvals: RepairApprovals = RepairApprovals()
     connections: dict[Name, RegistryConnection] = Field(min_length=1)
-
-    @field_validator("not_before", "not_after")
-    @classmethod
-    def _aware(cls, value: datetime) -> datetime:
-        return in_utc(value)
 
     @model_validator(mode="after")
     def _window(self) -> RegistryDocument:

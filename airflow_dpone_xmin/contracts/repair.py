@@ -6,14 +6,13 @@ contracts only.
 
 from __future__ import annotations
 
-from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from airflow_dpone_xmin.contracts.canonical import Canonical, digest
-from airflow_dpone_xmin.contracts.registry import in_utc
+from airflow_dpone_xmin.contracts.registry import UtcTime
 
 PAYLOAD_TYPE = "application/vnd.dpone.repair-authority.v1+json"
 
@@ -77,8 +76,8 @@ class RepairAuthority(Closed):
     allow: Allow
     transfer: TransferBinding | None = None
     reason: Annotated[str, Field(min_length=1, max_length=2000)]
-    created_at: datetime
-    expires_at: datetime
+    created_at: UtcTime
+    expires_at: UtcTime
 
     @field_validator("authority_id")
     @classmethod
@@ -86,11 +85,6 @@ class RepairAuthority(Closed):
         if value in UNNAMED:
             raise ValueError(f"{value} is what an absent reference renders as")
         return value
-
-    @field_validator("created_at", "expires_at")
-    @classmethod
-    def _utc(cls, value: datetime) -> datetime:
-        return in_utc(value)
 
     @model_validator(mode="after")
     def _consistent(self) -> RepairAuthority:
