@@ -81,6 +81,11 @@ class Cancellation:
         """Sleep, at most until the flag is set; returns whether it is."""
         return self._event.wait(seconds)
 
+    def pause(self, seconds: float) -> None:
+        """Sleep; :raises XminError: ``run.cancelled`` as soon as the flag is set."""
+        self.wait(seconds)
+        self.check()
+
     @property
     def cancelled(self) -> bool:
         """Whether the work was cancelled."""

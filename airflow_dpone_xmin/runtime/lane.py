@@ -89,15 +89,10 @@ def run_lane(
         retry=retry_if_exception(lambda error: isinstance(error, XminError) and error.retryable and not cancel.cancelled),
         wait=wait_chain(*[wait_fixed(seconds) for seconds in WAITS_SECONDS]),
         stop=lambda _: result.failures >= FAILURES,
-        sleep=lambda seconds: _pause(cancel, seconds),
+        sleep=cancel.pause,
         reraise=True,
     )(attempt)
     return result
-
-
-def _pause(cancel: Cancellation, seconds: float) -> None:
-    cancel.wait(seconds)
-    cancel.check()
 
 
 @contextmanager
@@ -136,6 +131,14 @@ def _lane(
         )
 
 
+@contextmanager
+def _fresh(target: CampaignTarget, route: Route) -> Iterator[tuple[Session, CampaignLedger]]:
+    """A session of its own that no cancellation ends, its databases proven again."""
+    engine = target.engine
+    with contextlib.closing(engine.connect("target", cancel=Cancellation(), lock_timeout=AFTERWARDS_SECONDS)) as session:
+        yield session, CampaignLedger(session, target.verified.catalog, verify_databases(engine, session, route))
+
+
 class LeaseKeeper:
     """Renews the lease of the chunk in work, on a connection of its own; a lost lease cancels nothing, the fence decides."""
 
@@ -169,9 +172,7 @@ class LeaseKeeper:
                 self._renew_until_stopped()
 
     def _renew_until_stopped(self) -> None:
-        engine = self._target.engine
-        with contextlib.closing(engine.connect("target", cancel=Cancellation(), lock_timeout=AFTERWARDS_SECONDS)) as session:
-            ledger = CampaignLedger(session, self._target.verified.catalog, verify_databases(engine, session, self._route))
+        with _fresh(self._target, self._route) as (_, ledger):
             while True:
                 lease = self._lease
                 if lease is not None:
@@ -215,7 +216,7 @@ class _Lane:
             elif self._over():
                 return
             else:
-                _pause(self.cancel, POLL_SECONDS)
+                self.cancel.pause(POLL_SECONDS)
 
     def _over(self) -> bool:
         """Nothing is left, or another lane still works on the rest."""
@@ -294,18 +295,11 @@ class _Lane:
 
     def _probe(self, number: int) -> LoadReceipt | None:
         operation, resource = chunk_operation(self.campaign, number), chunk_resource(self.campaign, number)
-        with outcome_unknown(), self._fresh() as session:
-            ledger = CampaignLedger(session, self.target.verified.catalog, verify_databases(self.target.engine, session, self.route))
+        with outcome_unknown(), _fresh(self.target, self.route) as (session, ledger):
             timeout = self.route.target_lock_timeout
             return probe(self.target.engine, session, lambda: ledger.find_load_receipt(operation), resource=resource, timeout=timeout)
 
     def _give_back(self, lease: ChunkLease) -> None:
         """Best effort: a lease that stays expires."""
-        with contextlib.suppress(XminError), self._fresh() as session:
-            authority = verify_databases(self.target.engine, session, self.route)
-            CampaignLedger(session, self.target.verified.catalog, authority).give_back(self.campaign, lease)
-
-    @contextmanager
-    def _fresh(self) -> Iterator[Session]:
-        with contextlib.closing(self.target.engine.connect("target", cancel=Cancellation(), lock_timeout=AFTERWARDS_SECONDS)) as session:
-            yield session
+        with contextlib.suppress(XminError), _fresh(self.target, self.route) as (_, ledger):
+            ledger.give_back(self.campaign, lease)

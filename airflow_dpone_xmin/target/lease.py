@@ -8,7 +8,7 @@ modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from uuid import UUID
 
@@ -130,7 +130,7 @@ def staging_lease(engine: Engine, route: Route, load_id: UUID, *, cancel: Cancel
         retry=retry_if_exception(_transient),
         wait=wait_chain(*[wait_fixed(seconds) for seconds in WAITS_SECONDS]),
         stop=stop_any(stop_after_attempt(len(WAITS_SECONDS) + 1), stop_before_delay(DEADLINE_SECONDS)),
-        sleep=_sleep(cancel),
+        sleep=cancel.pause,
         reraise=True,
     )
     try:
@@ -174,14 +174,6 @@ def lease_resource(load_id: UUID) -> str:
 
 def _transient(error: BaseException) -> bool:
     return isinstance(error, XminError) and error.details.get("sqlstate") in TRANSIENT
-
-
-def _sleep(cancel: Cancellation) -> Callable[[float], None]:
-    def wait(seconds: float) -> None:
-        cancel.wait(seconds)
-        cancel.check()
-
-    return wait
 
 
 def _told(error: XminError, *, attempts: int) -> XminError:
