@@ -45,6 +45,7 @@ def propose(
     """
     from airflow_dpone_xmin.cli.registry_cmd import as_yaml
     from airflow_dpone_xmin.contracts.state import Invocation
+    from airflow_dpone_xmin.registry.keys import write_new
     from airflow_dpone_xmin.runtime.repair import propose as make
 
     route = load_route(context, manifest, table)
@@ -61,13 +62,7 @@ def propose(
             **allow,
         )
     document = authority.model_dump(mode="json")
-    try:
-        with output.open("x", encoding="utf-8") as file:  # never over a document that somebody has reviewed
-            file.write(as_yaml(document))
-    except FileExistsError:
-        raise XminError("registry.unwritable", f"{output} exists already.", hint="Name another file, or remove it first.") from None
-    except OSError as error:
-        raise XminError("registry.unwritable", f"{output} cannot be written: {type(error).__name__}.") from None
+    write_new(output, as_yaml(document).encode("utf-8"))  # never over a document that somebody has reviewed
 
     def human(console: Console) -> None:
         console.print(as_yaml(document), markup=False, soft_wrap=True)

@@ -57,6 +57,9 @@ def test_show_says_whether_an_approval_is_usable_and_why_not(stopped: World, cli
     assert "guard.deletes_exceeded" not in cli(*shown).err
     assert "guard.deletes_exceeded" in cli(*shown, "--map-index", "3").err
     assert cli(*proposing, "--map-index", "3").code == 0
+    reviewed = Path("fix.yaml").read_bytes()
+    again = cli(*proposing, "--map-index", "3")
+    assert (again.code, "registry.output_exists" in again.err, Path("fix.yaml").read_bytes()) == (1, True, reviewed)
     assert show().code != 0
     denied = cli("repair", "approve", "orders.json", "fix.yaml", "--owner", "dwh", "--key", "owner.key").err
     assert "mssql_transaction.permission_denied" in denied and "may not approve, and must not be granted it" in denied
