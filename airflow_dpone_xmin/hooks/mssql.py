@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow.sdk import BaseHook
 
+from airflow_dpone_xmin.hooks.registry import AuthorityHook
+
 if TYPE_CHECKING:
     from airflow_dpone_xmin.contracts.registry import RegistryConnection
-    from airflow_dpone_xmin.contracts.route import Endpoint, Layout
     from airflow_dpone_xmin.target.engine import Engine, Session
 
 
-class MssqlDatabaseAuthorityHook(BaseHook):
+class MssqlDatabaseAuthorityHook(AuthorityHook, BaseHook):
     """Resolves and tests the connection of a target.
 
     :param mssql_conn_id: Airflow connection of type ``dpone_xmin_mssql``, ``mssql`` or ``odbc``. Its extra is passed to the driver:
@@ -47,52 +48,23 @@ class MssqlDatabaseAuthorityHook(BaseHook):
         self.engine: Literal["mssql", "embedded"] = engine
         self.multi_subnet_failover = multi_subnet_failover
 
-    def get_endpoint(self, entry: str | None = None) -> Endpoint:
-        """The endpoint of a registry entry; ``DPONE_CONN_<ENTRY>`` wins over the connection, as on the command line.
-
-        :param entry: registry entry; the connection's own name when None.
-        :raises XminError: ``DPONE_CONNECTION_UNRESOLVED``.
-        """
-        from airflow_dpone_xmin.runtime.endpoints import EnvironmentEndpoints
-
-        return EnvironmentEndpoints()(entry or self.mssql_conn_id, conn_id=self.mssql_conn_id)
-
     def get_conn(self) -> Engine:
         """The target engine over this connection, its database being target, staging and state; the caller closes it."""
-        from airflow_dpone_xmin.target.connect import engine_for
+        from airflow_dpone_xmin.target.connect import engine_at
 
         endpoint = replace(self.get_endpoint(), multi_subnet_failover=self.multi_subnet_failover)
-        return engine_for(self._layout(endpoint), target=endpoint, state=endpoint)
+        database = endpoint.database or ("master" if self.engine == "mssql" else "postgres")
+        return engine_at(endpoint, database, engine=self.engine)
 
-    def test_connection(self) -> tuple[bool, str]:
-        """Connect, say who answers and as whom, and compare it with the signed pins where a registry is configured.
-
-        :returns: whether everything that could be verified holds, and what was verified; or what does not hold.
-        """
-        from airflow_dpone_xmin.contracts.errors import XminError
+    def _look(self, signed: tuple[str, RegistryConnection] | None) -> tuple[bool, str]:
         from airflow_dpone_xmin.contracts.progress import Cancellation
-        from airflow_dpone_xmin.hooks.registry import signed_entry
 
-        try:
-            signed = signed_entry(self.mssql_conn_id)
-            if signed is not None and signed[1].connection.multi_subnet_failover:
-                self.multi_subnet_failover = True
-            with (
-                contextlib.closing(self.get_conn()) as engine,
-                contextlib.closing(engine.connect("target", cancel=Cancellation())) as session,
-            ):
-                facts = engine.session_facts(session)
-                holds, pins = _pins(engine, session, signed)
-        except XminError as error:
-            return False, str(error)
+        if signed is not None and signed[1].connection.multi_subnet_failover:
+            self.multi_subnet_failover = True
+        with contextlib.closing(self.get_conn()) as engine, contextlib.closing(engine.connect("target", cancel=Cancellation())) as session:
+            facts = engine.session_facts(session)
+            holds, pins = _pins(engine, session, signed)
         return holds, f"Server {facts.topology}, principal {facts.principal}, database {facts.database}. {pins}"
-
-    def _layout(self, endpoint: Endpoint) -> Layout:
-        """A layout that only serves to connect."""
-        from airflow_dpone_xmin.contracts.route import Layout, Namespace, TableName
-
-        namespace = Namespace(endpoint.database or ("master" if self.engine == "mssql" else "postgres"), "dbo")
-        return Layout(engine=self.engine, target=TableName(namespace, "-"), staging=namespace, state=namespace)
 
 
 def _pins(engine: Engine, session: Session, signed: tuple[str, RegistryConnection] | None) -> tuple[bool, str]:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
 
+from airflow_dpone_xmin.hooks.registry import AuthorityHook
+
 if TYPE_CHECKING:
     from airflow_dpone_xmin.contracts.registry import RegistryConnection
-    from airflow_dpone_xmin.contracts.route import Endpoint
     from airflow_dpone_xmin.source.session import Session
 
 
-class PostgresSourceAuthorityHook(BaseHook):
+class PostgresSourceAuthorityHook(AuthorityHook, BaseHook):
     """Resolves and tests the connection of a PostgreSQL source.
 
     :param postgres_conn_id: Airflow connection of type ``dpone_xmin_postgres`` or ``postgres``, the database's name in ``schema``. Its
@@ -33,16 +34,6 @@ class PostgresSourceAuthorityHook(BaseHook):
         super().__init__(logger_name=logger_name)
         self.postgres_conn_id = postgres_conn_id
 
-    def get_endpoint(self, entry: str | None = None) -> Endpoint:
-        """The endpoint of a registry entry; ``DPONE_CONN_<ENTRY>`` wins over the connection, as on the command line.
-
-        :param entry: registry entry; the connection's own name when None.
-        :raises XminError: ``DPONE_CONNECTION_UNRESOLVED``.
-        """
-        from airflow_dpone_xmin.runtime.endpoints import EnvironmentEndpoints
-
-        return EnvironmentEndpoints()(entry or self.postgres_conn_id, conn_id=self.postgres_conn_id)
-
     def get_conn(self) -> Session:
         """An open source session; the caller closes it.
 
@@ -52,20 +43,9 @@ class PostgresSourceAuthorityHook(BaseHook):
 
         return Session(self.get_endpoint())
 
-    def test_connection(self) -> tuple[bool, str]:
-        """Connect, say who answers and as whom, and compare it with the signed pins where a registry is configured.
-
-        :returns: whether everything that could be verified holds, and what was verified; or code, message and hint.
-        """
-        from airflow_dpone_xmin.contracts.errors import XminError
-        from airflow_dpone_xmin.hooks.registry import signed_entry
-
-        try:
-            signed = signed_entry(self.postgres_conn_id)
-            with self.get_conn() as session:
-                return True, f"{_who(session)} {_pins(session, signed)}"
-        except XminError as error:
-            return False, str(error)
+    def _look(self, signed: tuple[str, RegistryConnection] | None) -> tuple[bool, str]:
+        with self.get_conn() as session:
+            return True, f"{_who(session)} {_pins(session, signed)}"
 
 
 def _who(session: Session) -> str:

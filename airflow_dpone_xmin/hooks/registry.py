@@ -8,10 +8,47 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from airflow_dpone_xmin.contracts.errors import XminError
+
 if TYPE_CHECKING:
     from airflow_dpone_xmin.contracts.registry import RegistryConnection, RegistryDocument
+    from airflow_dpone_xmin.contracts.route import Endpoint
     from airflow_dpone_xmin.registry.load import VerifiedRegistry
     from airflow_dpone_xmin.runtime.settings import Settings
+
+
+class AuthorityHook:
+    """Mixed into the hooks of both sides: the connection's id is in the attribute that ``conn_name_attr`` names."""
+
+    conn_name_attr: str
+
+    def get_endpoint(self, entry: str | None = None) -> Endpoint:
+        """The endpoint of a registry entry; ``DPONE_CONN_<ENTRY>`` wins over the connection, as on the command line.
+
+        :param entry: registry entry; the connection's own name when None.
+        :raises XminError: ``DPONE_CONNECTION_UNRESOLVED``.
+        """
+        from airflow_dpone_xmin.runtime.endpoints import EnvironmentEndpoints
+
+        return EnvironmentEndpoints()(entry or self._conn_id, conn_id=self._conn_id)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Connect, say who answers and as whom, and compare it with the signed pins where a registry is configured.
+
+        :returns: whether everything that could be verified holds, and what was verified; or what does not hold.
+        """
+        try:
+            return self._look(signed_entry(self._conn_id))
+        except XminError as error:
+            return False, str(error)
+
+    @property
+    def _conn_id(self) -> str:
+        return str(getattr(self, self.conn_name_attr))
+
+    def _look(self, signed: tuple[str, RegistryConnection] | None) -> tuple[bool, str]:
+        """:raises XminError: what does not hold."""
+        raise NotImplementedError
 
 
 def deployment_settings() -> Settings:

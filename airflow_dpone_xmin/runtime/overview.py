@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import and_, bindparam, case, func, or_, select, text
@@ -21,11 +21,11 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.identity import target_identity
 from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.registry import RegistryConnection
-from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.contracts.state import Receipt
 from airflow_dpone_xmin.target.authority import compare_pins
 from airflow_dpone_xmin.target.catalog import Catalog, build_catalog
-from airflow_dpone_xmin.target.connect import engine_for
+from airflow_dpone_xmin.target.connect import engine_at
 from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.ledger import receipt_of
 from airflow_dpone_xmin.target.sql import Count, Now
@@ -201,16 +201,11 @@ def _target_names(session: Session, catalog: Catalog, *, environment: str, datab
 @contextlib.contextmanager
 def _looking(entry: Entry, database: str, schema: str) -> Iterator[tuple[Session, Catalog]]:
     """A session in one pinned database, verified; *schema* is that of the state catalog."""
-    here, facts = Namespace(database, schema), entry.facts
-    layout = Layout(
-        engine="embedded" if facts.type == "embedded" else "mssql",
-        target=TableName(Namespace(database, "dbo"), "-"),
-        staging=here,
-        state=here,
-    )
+    facts = entry.facts
+    kind: Literal["mssql", "embedded"] = "embedded" if facts.type == "embedded" else "mssql"
     endpoint = dataclasses.replace(entry.endpoint, multi_subnet_failover=facts.connection.multi_subnet_failover)
     with (
-        contextlib.closing(engine_for(layout, target=endpoint, state=endpoint)) as engine,
+        contextlib.closing(engine_at(endpoint, database, engine=kind, schema=schema)) as engine,
         contextlib.closing(
             engine.connect("state", cancel=Cancellation(), statement_timeout=STATEMENT_SECONDS, lock_timeout=LOCK_SECONDS)
         ) as session,

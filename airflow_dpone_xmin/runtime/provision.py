@@ -9,7 +9,7 @@ from uuid import UUID
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Endpoint, EndpointResolver, Layout, Namespace, Route, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, EndpointResolver, Route
 from airflow_dpone_xmin.registry.discover import database_fragment
 from airflow_dpone_xmin.runtime.reconcile import source_request
 from airflow_dpone_xmin.runtime.workdir import work_base
@@ -17,7 +17,7 @@ from airflow_dpone_xmin.source.describe import describe
 from airflow_dpone_xmin.target import mssql_queries, postgres_queries
 from airflow_dpone_xmin.target.authority import verify_databases
 from airflow_dpone_xmin.target.catalog import build_catalog
-from airflow_dpone_xmin.target.connect import ddl_dialect, engine_for, engine_of
+from airflow_dpone_xmin.target.connect import ddl_dialect, engine_at, engine_for, engine_of
 from airflow_dpone_xmin.target.ddl import render_catalog, render_route
 from airflow_dpone_xmin.target.ledger import Ledger
 from airflow_dpone_xmin.target.proof import live_catalog, require_catalog, require_schemas
@@ -42,11 +42,9 @@ def discover_databases(endpoint: Endpoint, *, engine: str, databases: Sequence[s
     :raises XminError: ``mssql_transaction.target_database_metadata_permission_denied``, ``evidence.not_found`` for a database that is not
         there, and the engine's connection codes.
     """
-    here = Namespace(databases[0], "dbo")
-    layout = Layout(engine="embedded" if engine == "embedded" else "mssql", target=TableName(here, "none"), staging=here, state=here)
     pins = {}
     with (
-        contextlib.closing(engine_for(layout, target=endpoint, state=endpoint)) as opened,
+        contextlib.closing(engine_at(endpoint, databases[0], engine="embedded" if engine == "embedded" else "mssql")) as opened,
         contextlib.closing(opened.connect("target", cancel=Cancellation())) as session,
     ):
         for name in databases:

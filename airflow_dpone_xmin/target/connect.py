@@ -6,8 +6,9 @@ Imports contracts and the target's own modules, the drivers lazily.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
-from airflow_dpone_xmin.contracts.route import Endpoint, EndpointResolver, Layout, Route
+from airflow_dpone_xmin.contracts.route import Endpoint, EndpointResolver, Layout, Namespace, Route, TableName
 from airflow_dpone_xmin.target.ddl import DdlDialect
 from airflow_dpone_xmin.target.engine import Engine
 
@@ -25,6 +26,16 @@ def engine_for(layout: Layout, *, target: Endpoint, state: Endpoint) -> Engine:
     from airflow_dpone_xmin.target.mssql import MssqlEngine
 
     return MssqlEngine(target, layout, state=state)
+
+
+def engine_at(endpoint: Endpoint, database: str, *, engine: Literal["mssql", "embedded"], schema: str = "dbo") -> Engine:
+    """An engine that only looks, without a route: one database is target, staging and state.
+
+    :param schema: of the state catalog.
+    """
+    here = Namespace(database, schema)
+    layout = Layout(engine=engine, target=TableName(Namespace(database, "dbo"), "-"), staging=here, state=here)
+    return engine_for(layout, target=endpoint, state=endpoint)
 
 
 def ddl_dialect(layout: Layout) -> DdlDialect:
