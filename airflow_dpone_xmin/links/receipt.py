@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from airflow.sdk import BaseOperatorLink
+from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.configuration import conf
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
 PAGE = "dpone-xmin"

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, TaskGroup
+from airflow.sdk import BaseOperator, Context, TaskGroup
 from airflow.sdk.configuration import conf
 
 from airflow_dpone_xmin.contracts.campaign import LEASE_TTL
@@ -25,7 +25,6 @@ from airflow_dpone_xmin.operators.selection import SelectedRoute, authority_ref,
 from airflow_dpone_xmin.operators.task import FencedTask
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
     from airflow_dpone_xmin.runtime.evidence import Outcome
@@ -73,7 +72,6 @@ class BackfillOpenOperator(_CampaignTask):
         self.repair_authority_ref = repair_authority_ref
 
     def _campaign(self, context: Context, selected: SelectedRoute) -> dict[str, Any]:
-        from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
         from airflow_dpone_xmin.runtime.campaign import open_campaign
         from airflow_dpone_xmin.runtime.evidence import campaign_document
 
@@ -81,7 +79,7 @@ class BackfillOpenOperator(_CampaignTask):
             open_campaign,
             selected.route,
             str(context["run_id"]),
-            endpoints=resolve_endpoints(selected.route),
+            endpoints=selected.endpoints(),
             repair=selected.repair(authority_ref(self.repair_authority_ref)),
         )
         log.info("%s: %s", selected.route.process, found.sentence())
@@ -103,11 +101,10 @@ class BackfillLaneOperator(_CampaignTask):
         self.lane = lane
 
     def _campaign(self, context: Context, selected: SelectedRoute) -> dict[str, int]:
-        from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
         from airflow_dpone_xmin.runtime.lane import run_lane
 
         route = selected.route
-        result = self._run(run_lane, route, str(context["run_id"]), self.lane, endpoints=resolve_endpoints(route))
+        result = self._run(run_lane, route, str(context["run_id"]), self.lane, endpoints=selected.endpoints())
         log.info("Lane %d committed %d chunks, %d rows; the campaign has no chunk left.", self.lane, result.chunks, result.rows)
         return {"chunks": result.chunks, "rows": result.rows}
 
@@ -157,12 +154,11 @@ class BackfillCampaignOperator(CommittedTask, _CampaignTask):
         return self.execute(context)
 
     def _campaign(self, context: Context, selected: SelectedRoute) -> dict[str, Any]:
-        from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
         from airflow_dpone_xmin.runtime.campaign import publish_campaign
         from airflow_dpone_xmin.runtime.lanes import run_campaign
 
         route, run_id = selected.route, str(context["run_id"])
-        endpoints = resolve_endpoints(route)
+        endpoints = selected.endpoints()
         common = {
             "endpoints": endpoints,
             "repair": selected.repair(authority_ref(self.repair_authority_ref)),

@@ -40,13 +40,15 @@ def to_airflow(error: XminError) -> XminRetryableError | XminFailError:
     return XminRetryableError(error) if error.retryable else XminFailError(error)
 
 
-def unexpected(fault: BaseException) -> XminError:
-    """A fault without a code of its own, such as a lost connection of a library in between; the receipt makes a retry safe.
+def coded(fault: BaseException) -> XminError:
+    """The product's own error as it is; ``run.unexpected`` for a fault without a code, such as a lost connection of a library in between.
 
-    Its text is withheld: drivers quote values and addresses in theirs.
+    Its text is withheld: drivers quote values and addresses in theirs. The receipt makes a retry safe.
 
-    :returns: ``run.unexpected`` with the fault's class and the place where it was raised.
+    :returns: for a fault, its class and the place where it was raised.
     """
+    if isinstance(fault, XminError):
+        return fault
     frames = traceback.extract_tb(fault.__traceback__)
     place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     message = f"An unexpected {type(fault).__name__}{place}; its text is withheld, it may hold secrets."

@@ -8,17 +8,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, Context
 from airflow.sdk.observability import stats
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import Route
 from airflow_dpone_xmin.runtime.evidence import Outcome
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 
 from airflow_dpone_xmin.contracts.state import Invocation
 from airflow_dpone_xmin.operators.committed import CommittedTask
@@ -21,8 +21,6 @@ from airflow_dpone_xmin.operators.selection import authority_ref, manifest_sourc
 from airflow_dpone_xmin.operators.task import FencedTask
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_dpone_xmin.contracts.route import Route
     from airflow_dpone_xmin.runtime.evidence import Outcome
 
@@ -109,7 +107,6 @@ class XminReconcileOperator(CommittedTask, FencedTask, BaseOperator):
         self.repair_authority_ref = repair_authority_ref
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
         from airflow_dpone_xmin.runtime.reconcile import reconcile
 
         selected = select(manifest_source(self, self.manifest), table=self.table)
@@ -118,7 +115,7 @@ class XminReconcileOperator(CommittedTask, FencedTask, BaseOperator):
         invocation = Invocation(process=route.process, run_id=str(context["run_id"]), map_index=_map_index(context))
         self._process = route.process
         _announce(route, invocation, ref=ref)
-        found = resolve_endpoints(route)
+        found = selected.endpoints()
         outcome = self._run(reconcile, route, invocation, endpoints=found, repair=selected.repair(ref))
         _conclude(outcome)
         return self._committed(context, route, found, outcome)

@@ -14,7 +14,7 @@ from airflow_dpone_xmin.contracts.repair import UNNAMED
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
-    from airflow_dpone_xmin.contracts.route import Route
+    from airflow_dpone_xmin.contracts.route import FixedEndpoints, Route
     from airflow_dpone_xmin.registry.load import VerifiedRegistry
     from airflow_dpone_xmin.target.repair import RepairSelection
 
@@ -28,6 +28,15 @@ class SelectedRoute:
     route: Route
     registry: VerifiedRegistry
     trusted_keys: tuple[str, ...]
+
+    def endpoints(self) -> FixedEndpoints:
+        """Its endpoints, looked up now.
+
+        :raises XminError: ``DPONE_CONNECTION_UNRESOLVED``.
+        """
+        from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
+
+        return resolve_endpoints(self.route)
 
     def repair(self, ref: str | None) -> RepairSelection | None:
         """The approval of a reference; None when none is named."""

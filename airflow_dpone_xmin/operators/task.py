@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
-from airflow_dpone_xmin.operators.errors import require_fenced_retries, to_airflow, unexpected
+from airflow_dpone_xmin.operators.errors import coded, require_fenced_retries, to_airflow
 from airflow_dpone_xmin.operators.stop import approval_request, without_command
 from airflow_dpone_xmin.runtime.worker import CancellableWork, stopped
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +42,8 @@ class XminTask:
             result = self._execute(context)
             self._require_alive(result=result)
             return result
-        except XminError as error:
-            raise to_airflow(self._logged(error)) from None
-        except Exception as fault:  # its text may quote what a driver was given
-            raise to_airflow(self._logged(unexpected(fault))) from None
+        except Exception as fault:
+            raise to_airflow(self._logged(coded(fault))) from None
 
     def on_kill(self) -> None:
         """Interrupt the drivers and wait for the work to end, at most :data:`KILL_GRACE_SECONDS`; ``execute`` then raises."""

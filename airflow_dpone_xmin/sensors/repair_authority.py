@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from airflow.sdk import BaseSensorOperator
+from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_dpone_xmin.contracts.errors import XminError
@@ -22,8 +22,6 @@ from airflow_dpone_xmin.operators.inline import InlineDeleteMode, authored_manif
 from airflow_dpone_xmin.operators.selection import authority_ref, manifest_source, portable_manifest
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_dpone_xmin.runtime.approvals import AuthorityStatus
 
 log = logging.getLogger(__name__)

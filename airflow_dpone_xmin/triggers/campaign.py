@@ -37,20 +37,17 @@ def look(manifest: Mapping[str, Any], *, table: str | None, since: float, stall_
     :param stall_seconds: longest time without a living lane and without a change.
     :returns: a refusal is a status as well.
     """
-    from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
-    from airflow_dpone_xmin.operators.errors import unexpected
+    from airflow_dpone_xmin.operators.errors import coded
     from airflow_dpone_xmin.operators.selection import select
     from airflow_dpone_xmin.runtime.campaign import look_at_campaign
 
     try:
-        route = select(manifest, table=table).route
-        found = look_at_campaign(route, endpoints=resolve_endpoints(route))
-    except XminError as error:
+        selected = select(manifest, table=table)
+        found = look_at_campaign(selected.route, endpoints=selected.endpoints())
+    except Exception as fault:
+        error = coded(fault)
         return CampaignStatus(False, str(error), error)
-    except Exception as fault:  # its text may quote what a driver was given
-        withheld = unexpected(fault)
-        return CampaignStatus(False, str(withheld), withheld)
-    message = f"{route.process}: {found.sentence()}"
+    message = f"{selected.route.process}: {found.sentence()}"
     quiet = min((found.now - found.last_change).total_seconds(), time.time() - since)
     if not found.complete and not found.lanes and quiet > stall_seconds:
         return CampaignStatus(False, message, XminError("campaign.stalled", f"{found.sentence()}; nothing has moved for {quiet:.0f} s."))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.triggers.looking import ANSWER_SECONDS, Looking
 
 if TYPE_CHECKING:
@@ -26,8 +25,7 @@ def look(manifest: str | Path | Mapping[str, Any], *, table: str | None, ref: st
 
     :returns: whatever refuses the look is a status as well; the text of an unexpected fault is withheld.
     """
-    from airflow_dpone_xmin.hooks.endpoints import resolve_endpoints
-    from airflow_dpone_xmin.operators.errors import unexpected
+    from airflow_dpone_xmin.operators.errors import coded
     from airflow_dpone_xmin.operators.selection import select
     from airflow_dpone_xmin.runtime.approvals import authority_status, refusal_status
 
@@ -35,11 +33,9 @@ def look(manifest: str | Path | Mapping[str, Any], *, table: str | None, ref: st
         selected = select(manifest, table=table)
         repair = selected.repair(ref)
         assert repair is not None
-        return authority_status(selected.route, endpoints=resolve_endpoints(selected.route), repair=repair)
-    except XminError as error:
-        return refusal_status(error)
+        return authority_status(selected.route, endpoints=selected.endpoints(), repair=repair)
     except Exception as fault:
-        return refusal_status(unexpected(fault))
+        return refusal_status(coded(fault))
 
 
 def told(ref: str, status: AuthorityStatus) -> str:

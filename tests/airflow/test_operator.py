@@ -26,7 +26,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.hooks.mssql import MssqlDatabaseAuthorityHook
 from airflow_dpone_xmin.hooks.postgres import PostgresSourceAuthorityHook
 from airflow_dpone_xmin.operators.campaign import BackfillCampaignOperator, BackfillLaneOperator, BackfillOpenOperator
-from airflow_dpone_xmin.operators.errors import XminFailError, XminRetryableError, require_fenced_retries, to_airflow, unexpected
+from airflow_dpone_xmin.operators.errors import XminFailError, XminRetryableError, coded, require_fenced_retries, to_airflow
 from airflow_dpone_xmin.operators.inline import DEFAULTS
 from airflow_dpone_xmin.operators.reconcile import XminReconcileOperator
 from airflow_dpone_xmin.runtime.repair import parse_authority
@@ -239,7 +239,7 @@ def test_every_error_is_mapped_by_its_retryable_flag() -> None:
     assert type(to_airflow(XminError("guard.empty_snapshot", "."))) is XminFailError
     assert type(to_airflow(XminError("DPONE_CONNECTION_UNRESOLVED", ".", retryable=True))) is XminRetryableError
     assert not issubclass(XminRetryableError, AirflowFailException) and issubclass(XminFailError, AirflowFailException)
-    assert unexpected(KeyError("x")).code == "run.unexpected"
+    assert coded(KeyError("x")).code == "run.unexpected"
 
 
 @pytest.mark.parametrize("code", ["mssql_transaction.commit_outcome_unknown", "guard.empty_snapshot"])
