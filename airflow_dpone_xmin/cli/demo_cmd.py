@@ -34,7 +34,8 @@ def demo(
     try:
         report = run_demo(show, rows=rows, plant_wrong_row=plant_wrong_row, on_failure=lambda lines: output.note("\n".join(lines)))
     except KeyboardInterrupt:  # typer would end without a word
-        raise typer.Exit(_interrupted(context)) from None
+        output.error(XminError("run.cancelled", "The demo was interrupted; everything that it started is gone.", hint="Run it again."))
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     show.table(report.rows)
     assert report.parity is not None
     if output.is_json:
@@ -43,11 +44,6 @@ def demo(
     if not report.exact:
         raise typer.Exit(_failed(context, report.parity))
     show.lines("", *_where_next(), "", f"{report.seconds:.0f} s. Both servers, Airflow and their files are gone.")
-
-
-def _interrupted(context: CliContext) -> int:
-    context.output.error(XminError("run.cancelled", "The demo was interrupted; everything that it started is gone.", hint="Run it again."))
-    return EXIT_INTERRUPTED
 
 
 def _document(report: Report) -> dict[str, Any]:

@@ -6,19 +6,19 @@ registry is discovered, reviewed by nobody (it is a demo) and signed with a fres
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from psycopg.sql import Composable
 
 from airflow_dpone_xmin.contracts.progress import Cancellation
-from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, Route, TableName
+from airflow_dpone_xmin.contracts.route import Endpoint, FixedEndpoints, Layout, Namespace, Route, TableName
 from airflow_dpone_xmin.demo import source
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
-
-if TYPE_CHECKING:
-    from psycopg.sql import Composable
 
 DATABASE, WRITER, SCHEMA = "dwh", "dpone_writer", "landing"
 SOURCE_ENTRY, TARGET_ENTRY, ENVIRONMENT = "flights_source", "flights_target", "demo"
@@ -79,8 +79,6 @@ def load_route(keys: Keys) -> Route:
 
 def sign(source_cluster: EmbeddedCluster, target_cluster: EmbeddedCluster, keys: Keys) -> None:
     """Discover the pins of both sides, make a key pair, sign."""
-    import json
-
     from airflow_dpone_xmin.registry.keys import generate_keypair, read_signer
     from airflow_dpone_xmin.registry.sign import sign_registry
 
@@ -123,7 +121,6 @@ def _catalog_script() -> tuple[str, ...]:
 
 
 def _route_script(route: Route, found: dict[str, Endpoint]) -> str:
-    from airflow_dpone_xmin.contracts.route import FixedEndpoints
     from airflow_dpone_xmin.runtime.provision import render_scripts
 
     return render_scripts(route, endpoints=FixedEndpoints(found), login=WRITER, binding_id=uuid.uuid4(), part="route")

@@ -161,9 +161,9 @@ def _end(children: list[_Child]) -> None:
 
 def _first_failure(children: list[_Child]) -> XminError:
     told = next((child.result for child in children if isinstance(child.result, XminError)), None)
-    if told is not None:
-        return told
-    return XminError("campaign.lane_failed", f"All lanes died without a word; exit codes {[child.process.exitcode for child in children]}.")
+    return told or XminError(
+        "campaign.lane_failed", f"All lanes died without a word; exit codes {[child.process.exitcode for child in children]}."
+    )
 
 
 # ---- in the lane's interpreter ----------------------------------------------------------------------------------------------

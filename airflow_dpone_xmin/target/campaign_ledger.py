@@ -189,9 +189,7 @@ class CampaignLedger:
         """The receipt of one operation. Its own application lock keeps it absent: a range lock would stop every other lane."""
         table = self._catalog.load_receipt
         row = self._session.first("load_receipt.find", select(table).where(table.c.operation_key == operation_key))
-        if row is None:
-            return None
-        return _load_receipt(row._mapping)
+        return None if row is None else _load_receipt(row._mapping)
 
     def write_load_receipt(
         self, campaign: Campaign, receipt: LoadReceipt, *, operation_key: bytes, kind: str, epoch: int, invocation_digest: bytes

@@ -261,9 +261,7 @@ class PostgresEngine:
 
     def wire_type(self, plan: ColumnPlan) -> pa.DataType | None:
         """Decimals travel as decimal128 of the column's own scale."""
-        if plan.family is Family.DECIMAL:
-            return pa.decimal128(plan.precision, plan.scale)
-        return None
+        return pa.decimal128(plan.precision, plan.scale) if plan.family is Family.DECIMAL else None
 
     def index_stage(self, session: Session, stage: Stage) -> None:
         """A unique index, then statistics."""

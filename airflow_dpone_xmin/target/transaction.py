@@ -56,11 +56,9 @@ def commit_or_doubt(engine: Engine, session: Session, *, resource: str) -> None:
     """
     try:
         engine.commit(session, resource=resource)
-    except XminError as error:
-        if error.code == "mssql_transaction.session_invalid":
-            raise
-        raise CommitInDoubt from error
     except Exception as error:
+        if isinstance(error, XminError) and error.code == "mssql_transaction.session_invalid":
+            raise
         raise CommitInDoubt from error
 
 
