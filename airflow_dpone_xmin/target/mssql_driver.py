@@ -178,7 +178,12 @@ _CODES: dict[int, str] = {
     18456: "authentication_failed",
     4060: "authentication_failed",
 }
-_LOST = ("08001", "08003", "08004", "08007", "08S01", "HYT01", "01002")
+_STATES: dict[str, str] = {
+    "40001": "conflict",
+    "23000": "constraint_violation",
+    "HYT00": "lock_timeout",
+    **dict.fromkeys(("", "08001", "08003", "08004", "08007", "08S01", "HYT01", "01002"), "connection_lost"),
+}
 
 
 def code_of(state: str, native: int, label: str) -> str:
@@ -189,10 +194,4 @@ def code_of(state: str, native: int, label: str) -> str:
         return "mssql_transaction.authentication_failed"
     if label == "connect":
         return "mssql_transaction.unreachable"
-    if state == "40001":
-        return "mssql_transaction.conflict"
-    if state == "23000":
-        return "mssql_transaction.constraint_violation"
-    if state in _LOST or state == "":
-        return "mssql_transaction.connection_lost"
-    return "mssql_transaction.lock_timeout" if state == "HYT00" else "mssql_transaction.statement_failed"
+    return f"mssql_transaction.{_STATES.get(state, 'statement_failed')}"

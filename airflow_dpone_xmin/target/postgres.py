@@ -36,7 +36,18 @@ _LOGIN_STATES = (
     ("28000", re.compile(r'password|authentication|pg_hba|role "', re.IGNORECASE)),
 )
 _LOGIN_SECONDS = 10
-_LOST = ("57P01", "57P02", "57P03", "08000", "08003", "08006", "08001", "08004")
+#: SQLSTATE, or its two-character class, whatever was being done.
+_STATES: dict[str, str] = {
+    "40001": "conflict",
+    "40P01": "conflict",
+    "55P03": "lock_timeout",
+    "57014": "lock_timeout",  # a statement that ran out of time: HYT00 of SQL Server
+    "42501": "permission_denied",
+    "28": "authentication_failed",
+    "3D000": "authentication_failed",  # SQL Server tells both by one refusal of the login, too
+    "23": "constraint_violation",
+}
+_LOST = ("", "57P01", "57P02", "57P03", "08000", "08003", "08006", "08001", "08004")
 
 
 class PostgresEngine:
@@ -351,21 +362,10 @@ def _login_state(error: BaseException) -> str:
 
 
 def _code_of(state: str, label: str) -> str:
-    if state in ("40001", "40P01"):
-        return "mssql_transaction.conflict"
-    if state in ("55P03", "57014"):  # a statement that ran out of time: HYT00 of SQL Server
-        return "mssql_transaction.lock_timeout"
-    if state == "42501":
-        return "mssql_transaction.permission_denied"
-    if state.startswith("28") or state == "3D000":  # SQL Server tells both by one refusal of the login, too
-        return "mssql_transaction.authentication_failed"
-    if state.startswith("23"):
-        return "mssql_transaction.constraint_violation"
-    if label == "connect":
+    known = _STATES.get(state) or _STATES.get(state[:2])
+    if known is None and label == "connect":
         return "mssql_transaction.unreachable"
-    if state in _LOST or state == "":
-        return "mssql_transaction.connection_lost"
-    return "mssql_transaction.statement_failed"
+    return f"mssql_transaction.{known or ('connection_lost' if state in _LOST else 'statement_failed')}"
 
 
 def _advisory_key(resource: str) -> int:
