@@ -13,7 +13,8 @@ from airflow_dpone_xmin.target.facts import ColumnFacts
 _PREPARER = MSDialect_pyodbc().identifier_preparer
 
 
-def _q(name: str) -> str:
+def quoted(name: str) -> str:
+    """The name in brackets."""
     return str(_PREPARER.quote_identifier(name))
 
 
@@ -24,7 +25,7 @@ class MssqlDdl:
 
     def enter(self, namespace: Namespace) -> list[str]:
         """Filtered indexes and computed columns need the two SET options in the session that creates them (Msg 1934)."""
-        create = self.literal_text(f"CREATE SCHEMA {_q(namespace.schema)}")
+        create = self.literal_text(f"CREATE SCHEMA {quoted(namespace.schema)}")
         return [
             *self.use(namespace),
             "SET QUOTED_IDENTIFIER ON",
@@ -34,17 +35,17 @@ class MssqlDdl:
 
     def use(self, namespace: Namespace) -> list[str]:
         """DDL belongs to the current database."""
-        return [f"USE {_q(namespace.database)}"]
+        return [f"USE {quoted(namespace.database)}"]
 
     def add_column(self, namespace: Namespace, table: str, column: ColumnFacts) -> list[str]:
         """NULL is said: the session's default may be otherwise."""
-        return [f"ALTER TABLE {self.qualified(namespace, table)} ADD {_q(column.name)} {column.type} NULL"]
+        return [f"ALTER TABLE {self.qualified(namespace, table)} ADD {quoted(column.name)} {column.type} NULL"]
 
     def alter_column(self, namespace: Namespace, table: str, live: ColumnFacts, wanted: ColumnFacts) -> list[str]:
         """Without its collation the column would get the database's."""
         collation = f" COLLATE {live.collation}" if live.collation else ""
         null = "NULL" if wanted.nullable else "NOT NULL"
-        return [f"ALTER TABLE {self.qualified(namespace, table)} ALTER COLUMN {_q(wanted.name)} {wanted.type}{collation} {null}"]
+        return [f"ALTER TABLE {self.qualified(namespace, table)} ALTER COLUMN {quoted(wanted.name)} {wanted.type}{collation} {null}"]
 
     def immutable(self, namespace: Namespace, table: str) -> list[str]:
         """An INSTEAD OF trigger that throws; TRUNCATE bypasses triggers and is not granted."""
@@ -53,26 +54,29 @@ class MssqlDdl:
     def immutable_text(self, namespace: Namespace, table: str) -> str:
         """``sys.sql_modules`` keeps the statement itself."""
         return (
-            f"CREATE TRIGGER {_q(namespace.schema)}.{_q(f'tr_{table}_immutable')} ON {self.qualified(namespace, table)}"
+            f"CREATE TRIGGER {quoted(namespace.schema)}.{quoted(f'tr_{table}_immutable')} ON {self.qualified(namespace, table)}"
             " INSTEAD OF UPDATE, DELETE AS BEGIN THROW 50001, N'Rows of this table never change.', 1; END"
         )
 
     def computed_flag(self, namespace: Namespace, table: str) -> list[str]:
         """A persisted computed column."""
         return [
-            f"ALTER TABLE {self.qualified(namespace, table)} ADD {_q(IS_DELETED)} AS"
-            f" CONVERT(bit, CASE WHEN {_q(DELETED_AT)} IS NULL THEN 0 ELSE 1 END) PERSISTED NOT NULL"
+            f"ALTER TABLE {self.qualified(namespace, table)} ADD {quoted(IS_DELETED)} AS"
+            f" CONVERT(bit, CASE WHEN {quoted(DELETED_AT)} IS NULL THEN 0 ELSE 1 END) PERSISTED NOT NULL"
         ]
 
     def narrow_index(self, namespace: Namespace, table: str, *, key: Sequence[str], marker: str | None) -> list[str]:
         """A covering index, so that a pass does not read whole rows."""
-        columns = ", ".join(_q(name) for name in key)
-        include = "" if marker is None else f" INCLUDE ({_q(marker)})"
-        return [f"CREATE INDEX {_q(f'ix_{table}_dpone_key')} ON {self.qualified(namespace, table)} ({columns}){include}"]
+        columns = ", ".join(quoted(name) for name in key)
+        include = "" if marker is None else f" INCLUDE ({quoted(marker)})"
+        return [f"CREATE INDEX {quoted(f'ix_{table}_dpone_key')} ON {self.qualified(namespace, table)} ({columns}){include}"]
 
     def grant(self, namespace: Namespace, table: str, privileges: Sequence[str], login: str) -> list[str]:
         """In the table's own database."""
-        return [f"USE {_q(namespace.database)}", f"GRANT {', '.join(privileges)} ON {self.qualified(namespace, table)} TO {_q(login)}"]
+        return [
+            f"USE {quoted(namespace.database)}",
+            f"GRANT {', '.join(privileges)} ON {self.qualified(namespace, table)} TO {quoted(login)}",
+        ]
 
     def admit_login(self, login: str, namespaces: Sequence[Namespace], *, staging: Namespace) -> list[str]:
         """A user in every database with VIEW DEFINITION (without it definitions read as NULL), staging DDL, and VIEW ANY DATABASE."""
@@ -80,25 +84,25 @@ class MssqlDdl:
         out = []
         for database in sorted({namespace.database for namespace in namespaces}):
             out += [
-                f"USE {_q(database)}",
-                f"IF USER_ID({name}) IS NULL CREATE USER {_q(login)} FOR LOGIN {_q(login)}",
-                f"GRANT CONNECT, VIEW DEFINITION TO {_q(login)}",
+                f"USE {quoted(database)}",
+                f"IF USER_ID({name}) IS NULL CREATE USER {quoted(login)} FOR LOGIN {quoted(login)}",
+                f"GRANT CONNECT, VIEW DEFINITION TO {quoted(login)}",
             ]
         out += [
-            f"USE {_q(staging.database)}",
-            f"GRANT CREATE TABLE TO {_q(login)}",
-            f"GRANT ALTER, SELECT, INSERT ON SCHEMA::{_q(staging.schema)} TO {_q(login)}",
+            f"USE {quoted(staging.database)}",
+            f"GRANT CREATE TABLE TO {quoted(login)}",
+            f"GRANT ALTER, SELECT, INSERT ON SCHEMA::{quoted(staging.schema)} TO {quoted(login)}",
             "USE [master]",
-            f"GRANT VIEW ANY DATABASE TO {_q(login)}",
+            f"GRANT VIEW ANY DATABASE TO {quoted(login)}",
         ]
         return out
 
     def admit_campaign(self, login: str, target: TableName) -> list[str]:
         """CONTROL, because the live table's grants are replayed on the new one."""
         return [
-            f"USE {_q(target.namespace.database)}",
-            f"GRANT CREATE TABLE TO {_q(login)}",
-            f"GRANT CONTROL ON SCHEMA::{_q(target.namespace.schema)} TO {_q(login)}",
+            f"USE {quoted(target.namespace.database)}",
+            f"GRANT CREATE TABLE TO {quoted(login)}",
+            f"GRANT CONTROL ON SCHEMA::{quoted(target.namespace.schema)} TO {quoted(login)}",
         ]
 
     def database_token(self, namespace: Namespace) -> list[str]:
@@ -119,4 +123,4 @@ class MssqlDdl:
 
     def qualified(self, namespace: Namespace, table: str) -> str:
         """``[schema].[table]``: the script has entered the database."""
-        return f"{_q(namespace.schema)}.{_q(table)}"
+        return f"{quoted(namespace.schema)}.{quoted(table)}"

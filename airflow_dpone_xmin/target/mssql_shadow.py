@@ -11,13 +11,12 @@ from itertools import groupby
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import IS_DELETED, DeleteMode, TableName
 from airflow_dpone_xmin.target.engine import Session
 from airflow_dpone_xmin.target.facts import TableFacts
-from airflow_dpone_xmin.target.mssql_ddl import MssqlDdl
+from airflow_dpone_xmin.target.mssql_ddl import MssqlDdl, quoted
 from airflow_dpone_xmin.target.shadow import IndexDefinition, IndexRename, equal_keys
 
 MARK = "dpone_campaign"
@@ -102,7 +101,6 @@ _DROP_PROPERTY = (
     " @level1type = N'TABLE', @level1name = :table"
 )
 _RENAME = "EXEC sys.sp_rename @objname = :old, @newname = :new, @objtype = :kind"
-_PREPARER = MSDialect_pyodbc().identifier_preparer
 
 
 class MssqlShadow:
@@ -117,7 +115,7 @@ class MssqlShadow:
 
     def missing_rights(self, session: Session, live: TableName) -> list[str]:
         """CREATE TABLE, and CONTROL of the schema: grants of the live table are replayed."""
-        row = session.first("shadow.rights", _RIGHTS, {"schema": _q(live.namespace.schema)})
+        row = session.first("shadow.rights", _RIGHTS, {"schema": quoted(live.namespace.schema)})
         assert row is not None
         wanted = ("CREATE TABLE in the target database", f"CONTROL on schema {live.namespace.schema}")
         return [right for right, given in zip(wanted, row, strict=True) if given != 1]
@@ -126,7 +124,7 @@ class MssqlShadow:
         """Columns as they are, the computed flag as this product renders it, and a clustered columnstore before the first row."""
         new = TableName(live.namespace, shadow)
         columns = [
-            f"{_q(column.name)} {column.type}"
+            f"{quoted(column.name)} {column.type}"
             + (f" COLLATE {column.collation}" if column.collation else "")
             + (" NULL" if column.nullable else " NOT NULL")
             for column in facts.columns
@@ -152,9 +150,9 @@ class MssqlShadow:
     def build(self, session: Session, table: TableName, definition: IndexDefinition, *, name: str) -> None:
         """One statement."""
         if definition.constraint:
-            statement = f"ALTER TABLE {_name(table)} ADD CONSTRAINT {_q(name)} {definition.body}"
+            statement = f"ALTER TABLE {_name(table)} ADD CONSTRAINT {quoted(name)} {definition.body}"
         else:
-            statement = f"CREATE {definition.head}INDEX {_q(name)} ON {_name(table)}{definition.body}"
+            statement = f"CREATE {definition.head}INDEX {quoted(name)} ON {_name(table)}{definition.body}"
         try:
             _run(session, "shadow.index", statement)
         except XminError as error:
@@ -165,9 +163,9 @@ class MssqlShadow:
     def drop_index(self, session: Session, table: TableName, definition: IndexDefinition) -> None:
         """A constraint takes its index along."""
         if definition.constraint:
-            _run(session, "shadow.drop_index", f"ALTER TABLE {_name(table)} DROP CONSTRAINT {_q(definition.name)}")
+            _run(session, "shadow.drop_index", f"ALTER TABLE {_name(table)} DROP CONSTRAINT {quoted(definition.name)}")
         else:
-            _run(session, "shadow.drop_index", f"DROP INDEX {_q(definition.name)} ON {_name(table)}")
+            _run(session, "shadow.drop_index", f"DROP INDEX {quoted(definition.name)} ON {_name(table)}")
 
     def seal(self, session: Session, live: TableName) -> None:
         """An exclusive table lock: DDL needs Sch-M, which no lock of another session tolerates."""
@@ -179,7 +177,7 @@ class MssqlShadow:
         for state, permission, grantee in session.rows("shadow.grants", _PERMISSIONS, {"name": _name(live)}):
             verb = "DENY" if str(state).strip() == "D" else "GRANT"
             option = " WITH GRANT OPTION" if str(state).strip() == "W" else ""
-            _run(session, "shadow.replay", f"{verb} {permission} ON OBJECT::{_name(new)} TO {_q(str(grantee))}{option}")
+            _run(session, "shadow.replay", f"{verb} {permission} ON OBJECT::{_name(new)} TO {quoted(str(grantee))}{option}")
         place = {"schema": live.namespace.schema, "table": shadow}
         for name, value, column in session.rows("shadow.properties", _PROPERTIES, {"name": _name(live)}):
             level = "" if column is None else ", @level2type = N'COLUMN', @level2name = :column"
@@ -192,14 +190,14 @@ class MssqlShadow:
         schema = live.namespace.schema
         for index in indexes:
             if index.constraint:
-                _rename(session, f"{_q(schema)}.{_q(index.live)}", index.backup, "OBJECT")
+                _rename(session, f"{quoted(schema)}.{quoted(index.live)}", index.backup, "OBJECT")
         _rename(session, _name(live), backup, "OBJECT")
         for index in indexes:
             if index.constraint:
-                _rename(session, f"{_q(schema)}.{_q(index.shadow)}", index.live, "OBJECT")
+                _rename(session, f"{quoted(schema)}.{quoted(index.shadow)}", index.live, "OBJECT")
             else:
-                _rename(session, f"{_q(schema)}.{_q(shadow)}.{_q(index.shadow)}", index.live, "INDEX")
-        _rename(session, f"{_q(schema)}.{_q(shadow)}", live.name, "OBJECT")
+                _rename(session, f"{quoted(schema)}.{quoted(shadow)}.{quoted(index.shadow)}", index.live, "INDEX")
+        _rename(session, f"{quoted(schema)}.{quoted(shadow)}", live.name, "OBJECT")
 
     def drop(self, session: Session, table: TableName) -> None:
         """Nothing depends on it."""
@@ -210,13 +208,13 @@ def _definition(name: str, parts: list[Any]) -> IndexDefinition:
     _, kind, unique, primary, unique_constraint, filtered, *_ = parts[0]
     if kind == COLUMNSTORE:
         return IndexDefinition(name, "CLUSTERED COLUMNSTORE ", "", constraint=False, unique=False, first=True)
-    keys = ", ".join(f"{_q(row[6])}{' DESC' if row[8] else ''}" for row in parts if not row[9])
+    keys = ", ".join(f"{quoted(row[6])}{' DESC' if row[8] else ''}" for row in parts if not row[9])
     order = "CLUSTERED" if kind == CLUSTERED else "NONCLUSTERED"
     compression = f" WITH (DATA_COMPRESSION = {parts[0][10]})" if parts[0][10] in ("ROW", "PAGE") else ""
     if primary or unique_constraint:
         what = "PRIMARY KEY" if primary else "UNIQUE"
         return IndexDefinition(name, "", f"{what} {order} ({keys}){compression}", constraint=True, unique=True)
-    included = ", ".join(_q(row[6]) for row in parts if row[9])
+    included = ", ".join(quoted(row[6]) for row in parts if row[9])
     body = f" ({keys})" + (f" INCLUDE ({included})" if included else "") + (f" WHERE {filtered}" if filtered else "") + compression
     return IndexDefinition(name, f"{'UNIQUE ' if unique else ''}{order} ", body, constraint=False, unique=bool(unique))
 
@@ -225,12 +223,8 @@ def _rename(session: Session, old: str, new: str, kind: str) -> None:
     session.command("exchange.rename", _RENAME, {"old": old, "new": new, "kind": kind})
 
 
-def _q(name: str) -> str:
-    return str(_PREPARER.quote_identifier(name))
-
-
 def _name(table: TableName) -> str:
-    return f"{_q(table.namespace.schema)}.{_q(table.name)}"
+    return f"{quoted(table.namespace.schema)}.{quoted(table.name)}"
 
 
 def _run(session: Session, label: str, statement: str) -> None:
