@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -72,17 +73,25 @@ class ArtifactWriter:
     :param schema: Arrow schema of every batch.
     :param compression: ``zstd`` or None.
     :param min_free_bytes: free bytes of the file system below which nothing more is written.
+    :param check: looks at every batch before it is stored, in the thread that stores it, and raises to refuse it.
     :raises XminError: ``storage.floor``, ``storage.write_failed``.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, *, compression: Literal["zstd"] | None = None, min_free_bytes: int = 0) -> None:
-        self._path = path
-        self._schema = schema
+    def __init__(
+        self,
+        path: Path,
+        schema: pa.Schema,
+        *,
+        compression: Literal["zstd"] | None = None,
+        min_free_bytes: int = 0,
+        check: Callable[[pa.RecordBatch], None] | None = None,
+    ) -> None:
+        self._path, self._schema, self._check = path, schema, check
         self._floor = min_free_bytes
         self._checked = -_FLOOR_STEP
         self._rows = 0
         self._artifact: Artifact | None = None
-        # One batch is hashed and stored while the caller decodes the next; all of it happens outside the interpreter's lock.
+        # One batch is checked, hashed and stored while the caller decodes the next; all of it happens outside the interpreter's lock.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpone-xmin-artifact")
         self._pending: Future[None] | None = None
         self._check_floor(0)
@@ -100,11 +109,16 @@ class ArtifactWriter:
             raise _write_failed(path, error) from None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append one batch; an error of storing it is raised by the next call or by leaving the context."""
+        """Append one batch; an error of checking or storing it is raised by the next call or by leaving the context."""
         self._settle()
         self._check_floor(batch.nbytes)
-        self._pending = self._thread.submit(self._stream.write_batch, batch)
+        self._pending = self._thread.submit(self._store, batch)
         self._rows += batch.num_rows
+
+    def _store(self, batch: pa.RecordBatch) -> None:
+        if self._check is not None:
+            self._check(batch)
+        self._stream.write_batch(batch)
 
     @property
     def rows(self) -> int:
@@ -133,12 +147,11 @@ class ArtifactWriter:
             self._settle()
             self._stream.close()
             self._sink.close()
-        except XminError:
+        except BaseException as failure:
             self._discard()
+            if isinstance(failure, OSError):
+                raise _write_failed(self._path, failure) from None
             raise
-        except OSError as failure:
-            self._discard()
-            raise _write_failed(self._path, failure) from None
         finally:
             self._thread.shutdown()
         self._artifact = Artifact(

@@ -165,7 +165,6 @@ def _write(
 ) -> Artifact:
     """Stream one query into one artifact, guarding every batch; the file is removed on any error."""
     boundary.extend()
-    guards = Guards(columns)
     replayed = 0
     ticker = _Ticker(progress)
     # Keys compress to a fraction at no measurable cost; whole rows do not.
@@ -173,12 +172,12 @@ def _write(
     path = _file(boundary.request, kind)
     with boundary.session.stream(query) as (schema, batches):
         plain = pa.schema([pa.field(column.name, schema.field(index).type) for index, column in enumerate(columns)])
-        with ArtifactWriter(path, plain, compression=compression, min_free_bytes=boundary.request.min_free_bytes) as writer:
+        floor = boundary.request.min_free_bytes
+        with ArtifactWriter(path, plain, compression=compression, min_free_bytes=floor, check=Guards(columns).check) as writer:
             for batch in batches:
                 if frozen:
                     replayed += pc.sum(batch.column(len(columns))).as_py() or 0
                 clean = pa.RecordBatch.from_arrays(batch.columns[: len(columns)], schema=plain)
-                guards.check(clean)
                 writer.write(clean)
                 ticker.tick(writer.rows, writer.size)
     artifact = writer.artifact(replayed_frozen=replayed)
