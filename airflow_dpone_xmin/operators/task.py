@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 from airflow.sdk.definitions.mappedoperator import OperatorPartial
@@ -17,7 +17,9 @@ from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
 from airflow_dpone_xmin.operators.errors import coded, require_fenced_retries, to_airflow
 from airflow_dpone_xmin.operators.stop import approval_request, without_command
-from airflow_dpone_xmin.runtime.worker import CancellableWork, stopped
+
+if TYPE_CHECKING:
+    from airflow_dpone_xmin.runtime.worker import CancellableWork
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class XminTask:
 
     def _run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Run a use case in a thread that ``on_kill`` can end; its progress goes to the log."""
+        from airflow_dpone_xmin.runtime.worker import CancellableWork
+
         cancel = Cancellation()
         self._work = CancellableWork(
             lambda: call(*arguments, **named, progress=_log_progress, cancel=cancel), cancel=cancel, grace=KILL_GRACE_SECONDS
@@ -70,6 +74,8 @@ class XminTask:
 
     def _require_alive(self, *, result: Any = None) -> None:
         """:raises XminError: ``run.cancelled`` when ``on_kill`` came while nothing ran that it could interrupt."""
+        from airflow_dpone_xmin.runtime.worker import stopped
+
         if self._killed:
             raise stopped(committed=result is not None)
 

@@ -74,7 +74,7 @@ def test_refused_logins(source_db: SourceDb) -> None:
         ("SELECT rolpassword FROM pg_authid", "postgres_source.permission_denied"),
         ("SELECT pg_terminate_backend(pg_backend_pid())", "postgres_source.lost"),
         ("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(1)", "postgres_source.lost"),
-        ("SELECT 'secret value'::int", "run.unexpected"),
+        ("SELECT 'secret value'::int", "postgres_source.value_unreadable"),
     ],
 )
 def test_statement_errors(source_db: SourceDb, statement: str, code: str) -> None:
