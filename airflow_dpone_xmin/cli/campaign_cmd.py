@@ -82,8 +82,8 @@ def open_(
     from airflow_dpone_xmin.runtime.campaign import open_campaign
 
     route = load_route(context, manifest, table)
-    with live_progress(context.output) as work:
-        found = work(open_campaign, route, context.named_run(run_id), **_shared(context, repair_authority_ref))
+    with live_progress(context.output) as call:
+        found = call(open_campaign, route, context.named_run(run_id), **_shared(context, repair_authority_ref))
     _show(context, route, found)
 
 
@@ -107,8 +107,8 @@ def lane(
     route, name = load_route(context, manifest, table), context.named_run(run_id)
     spec, before = spec_of(route), look_at_campaign(route, endpoints=context.endpoints)
     one = number is not None
-    with chunk_progress(context.output, before) as work:
-        result = work(run_lane if one else run_lanes, route, name, number if one else lanes or spec.lanes, endpoints=context.endpoints)
+    with chunk_progress(context.output, before) as call:
+        result = call(run_lane if one else run_lanes, route, name, number if one else lanes or spec.lanes, endpoints=context.endpoints)
     facts = {"chunks": result.chunks, "rows": result.rows}
     context.output.result(facts, lambda console: print_facts(console, facts, title="Committed by these lanes"))
 
@@ -145,8 +145,8 @@ def publish(
     from airflow_dpone_xmin.runtime.campaign import publish_campaign
 
     route = load_route(context, manifest, table)
-    with live_progress(context.output) as work:
-        outcome = work(publish_campaign, route, context.named_run(run_id), **_shared(context, repair_authority_ref))
+    with live_progress(context.output) as call:
+        outcome = call(publish_campaign, route, context.named_run(run_id), **_shared(context, repair_authority_ref))
     show_outcome(context, route, outcome)
 
 
@@ -164,8 +164,8 @@ def run(
     from airflow_dpone_xmin.runtime.lanes import run_campaign
 
     route = load_route(context, manifest, table)
-    with chunk_progress(context.output, None) as work:
-        outcome = work(run_campaign, route, context.named_run(run_id), lanes, **_shared(context, repair_authority_ref))
+    with chunk_progress(context.output, None) as call:
+        outcome = call(run_campaign, route, context.named_run(run_id), lanes, **_shared(context, repair_authority_ref))
     show_outcome(context, route, outcome)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progress
+from airflow_dpone_xmin.contracts.progress import Listener, Progress
 from airflow_dpone_xmin.runtime.progress import describe_progress
-from airflow_dpone_xmin.runtime.worker import CancellableWork
+from airflow_dpone_xmin.runtime.worker import cancellable
 
 if TYPE_CHECKING:
     from airflow_dpone_xmin.cli.output import Output
@@ -23,15 +23,15 @@ WATCH_SECONDS = 3.0
 #: How long a driver may take to answer Ctrl-C.
 _GRACE_SECONDS = 30.0
 
-Work = Callable[..., Any]
+Caller = Callable[..., Any]
 """Calls a use case with what it is given, ``progress`` and ``cancel``; returns its result."""
 
 
 @contextmanager
-def live_progress(output: Output) -> Iterator[Work]:
-    """Work whose progress is printed, and which the first Ctrl-C or SIGTERM cancels."""
+def live_progress(output: Output) -> Iterator[Caller]:
+    """Calls whose progress is printed, and which the first Ctrl-C or SIGTERM cancels."""
     if output.is_json or not output.err.is_terminal:
-        yield _work(_plain(output))
+        yield _caller(_plain(output))
         return
     with output.err.status("connecting") as status:
 
@@ -40,17 +40,17 @@ def live_progress(output: Output) -> Iterator[Work]:
             if not progress.event.endswith("_PROGRESS"):
                 output.note(describe_progress(progress))
 
-        yield _work(show)
+        yield _caller(show)
 
 
 @contextmanager
-def chunk_progress(output: Output, before: CampaignProgress | None) -> Iterator[Work]:
+def chunk_progress(output: Output, before: CampaignProgress | None) -> Iterator[Caller]:
     """The same for a campaign: one bar over its chunks on a terminal.
 
     :param before: where the campaign stands; None when it may not be open yet.
     """
     if output.is_json or not output.err.is_terminal:
-        yield _work(_plain(output))
+        yield _caller(_plain(output))
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -66,7 +66,7 @@ def chunk_progress(output: Output, before: CampaignProgress | None) -> Iterator[
             elif not progress.event.endswith("_PROGRESS"):
                 output.note(describe_progress(progress))
 
-        yield _work(show)
+        yield _caller(show)
 
 
 def watch_campaign(output: Output, look: Callable[[], CampaignProgress]) -> CampaignProgress:
@@ -80,10 +80,9 @@ def watch_campaign(output: Output, look: Callable[[], CampaignProgress]) -> Camp
     return found
 
 
-def _work(listener: Listener) -> Work:
-    def work(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        cancel = Cancellation()
-        running = CancellableWork(lambda: call(*arguments, **named, progress=listener, cancel=cancel), cancel=cancel, grace=_GRACE_SECONDS)
+def _caller(listener: Listener) -> Caller:
+    def call(use_case: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        running = cancellable(use_case, *arguments, **named, listener=listener, grace=_GRACE_SECONDS)
         before = {number: signal.signal(number, lambda *_: running.request_stop()) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             return running.wait()
@@ -91,7 +90,7 @@ def _work(listener: Listener) -> Work:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    return work
+    return call
 
 
 def _plain(output: Output) -> Listener:

@@ -50,8 +50,8 @@ def propose(
 
     route = load_route(context, manifest, table)
     allow = {"full_baseline": full_baseline, "max_delete_rows": max_delete_rows, "max_delete_ratio": _ratio(max_delete_ratio)}
-    with live_progress(context.output) as work:
-        authority = work(
+    with live_progress(context.output) as call:
+        authority = call(
             make,
             route,
             Invocation(process=route.process, run_id=run_id, map_index=map_index),

@@ -84,7 +84,7 @@ def check(
     context: CliContext,
     manifest: ManifestArgument,
     table: TableOption = None,
-    connections: Annotated[bool, typer.Option("--connections", help="Also look at both servers; moves no data, writes nothing.")] = False,
+    connections: Annotated[bool, typer.Option("--connections", help="Also look at both servers; writes nothing to them.")] = False,
 ) -> None:
     """Predict a run: every fact that would refuse it, with code and hint."""
     from airflow_dpone_xmin.policy.route import select_route
@@ -147,8 +147,8 @@ def run(
 
     route, repair = load_route(context, manifest, table), context.repair(repair_authority_ref)
     invocation = Invocation(process=route.process, run_id=context.named_run(run_id))
-    with live_progress(context.output) as work:
-        outcome = work(runtime.dry_run if dry_run else runtime.reconcile, route, invocation, endpoints=context.endpoints, repair=repair)
+    with live_progress(context.output) as call:
+        outcome = call(runtime.dry_run if dry_run else runtime.reconcile, route, invocation, endpoints=context.endpoints, repair=repair)
     if dry_run:
         _show_preview(context, route, outcome)
     else:

@@ -14,7 +14,7 @@ from airflow.sdk import Context
 from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.progress import Cancellation, Progress
+from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.operators.errors import coded, require_fenced_retries, to_airflow
 from airflow_dpone_xmin.operators.stop import approval_request, without_command
 
@@ -63,12 +63,9 @@ class XminTask:
 
     def _run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Run a use case in a thread that ``on_kill`` can end; its progress goes to the log."""
-        from airflow_dpone_xmin.runtime.worker import CancellableWork
+        from airflow_dpone_xmin.runtime.worker import cancellable
 
-        cancel = Cancellation()
-        self._work = CancellableWork(
-            lambda: call(*arguments, **named, progress=_log_progress, cancel=cancel), cancel=cancel, grace=KILL_GRACE_SECONDS
-        )
+        self._work = cancellable(call, *arguments, **named, listener=_log_progress, grace=KILL_GRACE_SECONDS)
         self._require_alive()  # once the work is known to `on_kill`: a signal before or after this line is heard
         return self._work.wait()
 

@@ -79,18 +79,11 @@ def plan_columns(
     plans: list[ColumnPlan] = []
     refusals: list[XminError] = []
     for ordinal, column in enumerate(columns):
+        contract, override = column.name in string_columns, overrides.get(column.name)
         try:
-            plan = plan_column(
-                column,
-                key=column.name in key,
-                text_contract=column.name in string_columns,
-                override=overrides.get(column.name),
-                ordinal=ordinal,
-            )
+            plans.append(plan_column(column, key=column.name in key, text_contract=contract, override=override, ordinal=ordinal))
         except XminError as refusal:
             refusals.append(refusal)
-        else:
-            plans.append(plan)
     if refusals:
         raise _all_of(refusals)
     check_key(plans, key)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.registry import PAYLOAD_TYPE, RegistryDocument
@@ -94,23 +95,34 @@ def read_bytes(location: Path | str) -> bytes:
     :raises XminError: ``registry.unreadable``; retryable, unless nothing is there or it may not be read.
     """
     try:
-        if _SCHEME.match(str(location)):
-            from airflow.sdk import ObjectStoragePath
-
-            with ObjectStoragePath(str(location)).open("rb") as file:
-                raw: bytes = file.read(MAX_ENVELOPE_BYTES + 1)
-        else:
-            with open(location, "rb") as file:
-                raw = file.read(MAX_ENVELOPE_BYTES + 1)
+        with (_object(str(location)) if _SCHEME.match(str(location)) else Path(location)).open("rb") as file:
+            raw: bytes = file.read(MAX_ENVELOPE_BYTES + 1)
+    except XminError:
+        raise
     except Exception as error:  # object stores raise errors of their own clients, whose texts may hold addresses and keys
-        unserved = _SCHEME.match(str(location)) and isinstance(error, (ImportError, ValueError))  # fsspec's word for it
-        lasting = unserved or isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError))
-        hint = "Install the Airflow provider of the object store (for s3:// apache-airflow-providers-amazon), or name a file."
-        message = f"{shown(location)} cannot be read: {'nothing installed serves its scheme' if unserved else type(error).__name__}."
-        raise XminError("registry.unreadable", message, hint=hint if unserved else None, retryable=not lasting) from None
+        lasting = isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError))
+        message = f"{shown(location)} cannot be read: {type(error).__name__}."
+        raise XminError("registry.unreadable", message, retryable=not lasting) from None
     if len(raw) > MAX_ENVELOPE_BYTES:
         raise XminError("registry.malformed", f"{shown(location)} has more than {MAX_ENVELOPE_BYTES} bytes.")
     return raw
+
+
+def _object(location: str) -> Any:
+    """The object at a URL, once something that is installed serves its scheme."""
+    from airflow.sdk import ObjectStoragePath
+
+    try:
+        path = ObjectStoragePath(location)
+        _ = path.fs  # looked up here: what an object store refuses later has other reasons
+    except (ImportError, ValueError):
+        raise XminError(
+            "registry.unreadable",
+            f"{shown(location)} cannot be read: nothing installed serves its scheme.",
+            hint="Install the Airflow provider of the object store (for s3:// apache-airflow-providers-amazon), or name a file.",
+            retryable=False,
+        ) from None
+    return path
 
 
 def shown(location: Path | str) -> str:

@@ -85,29 +85,39 @@ def find_receipts(
     """
     if run_id is None:
         found = ledger.last_receipts(identity.state_key, limit=limit)
-    else:
-        digest = invocation_digest(Invocation(process=route.process, run_id=run_id, map_index=map_index))
-        one = ledger.find_receipt(digest)
-        found = [] if one is None else [one]
-        stopped = None if one else ledger.last_audit(digest)
-        if stopped is not None:
-            raise XminError(
-                "evidence.not_found",
-                f"This run has no receipt: it ended as {stopped['outcome']} with {stopped['error_code']}.",
-                hint="See the details for what stopped it.",
-                details={"run_id": run_id, "evidence": json.loads(stopped["evidence"])},
-            )
-        attempts, status = (0, "") if one else ledger.attempts_of(digest)
-        if attempts:
-            raise XminError(
-                "evidence.not_found",
-                "This run has no receipt, and no attempt of it has told how it ended.",
-                hint="Unless it is still running, run it again under the same run id: what had committed would have left its receipt.",
-                details={"run_id": run_id, "attempts": attempts, "status": status},
-            )
-    if not found:
-        raise XminError("evidence.not_found", "No receipt exists for this route and run.", details={"process": route.process})
-    return found
+        if not found:
+            raise _nothing_of(route)
+        return found
+    digest = invocation_digest(Invocation(process=route.process, run_id=run_id, map_index=map_index))
+    one = ledger.find_receipt(digest)
+    if one is None:
+        raise _without_receipt(ledger, digest, route, run_id)
+    return [one]
+
+
+def _nothing_of(route: Route) -> XminError:
+    return XminError("evidence.not_found", "No receipt exists for this route and run.", details={"process": route.process})
+
+
+def _without_receipt(ledger: Ledger, digest: bytes, route: Route, run_id: str) -> XminError:
+    """What is known of a run that left no receipt: how it was stopped, or that it began."""
+    stopped = ledger.last_audit(digest)
+    if stopped is not None:
+        return XminError(
+            "evidence.not_found",
+            f"This run has no receipt: it ended as {stopped['outcome']} with {stopped['error_code']}.",
+            hint="See the details for what stopped it.",
+            details={"run_id": run_id, "evidence": json.loads(stopped["evidence"])},
+        )
+    attempts, status = ledger.attempts_of(digest)
+    if attempts:
+        return XminError(
+            "evidence.not_found",
+            "This run has no receipt, and no attempt of it has told how it ended.",
+            hint="Unless it is still running, run it again under the same run id: what had committed would have left its receipt.",
+            details={"run_id": run_id, "attempts": attempts, "status": status},
+        )
+    return _nothing_of(route)
 
 
 @dataclass(frozen=True, slots=True)

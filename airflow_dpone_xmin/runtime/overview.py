@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import and_, bindparam, case, func, or_, select, text
@@ -202,10 +202,9 @@ def _target_names(session: Session, catalog: Catalog, *, environment: str, datab
 def _looking(entry: Entry, database: str, schema: str) -> Iterator[tuple[Session, Catalog]]:
     """A session in one pinned database, verified; *schema* is that of the state catalog."""
     facts = entry.facts
-    kind: Literal["mssql", "embedded"] = "embedded" if facts.type == "embedded" else "mssql"
     endpoint = dataclasses.replace(entry.endpoint, multi_subnet_failover=facts.connection.multi_subnet_failover)
     with (
-        contextlib.closing(engine_at(endpoint, database, engine=kind, schema=schema)) as engine,
+        contextlib.closing(engine_at(endpoint, database, engine=facts.type, schema=schema)) as engine,
         contextlib.closing(
             engine.connect("state", cancel=Cancellation(), statement_timeout=STATEMENT_SECONDS, lock_timeout=LOCK_SECONDS)
         ) as session,

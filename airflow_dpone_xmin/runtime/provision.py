@@ -44,7 +44,7 @@ def discover_databases(endpoint: Endpoint, *, engine: str, databases: Sequence[s
     """
     pins = {}
     with (
-        contextlib.closing(engine_at(endpoint, databases[0], engine="embedded" if engine == "embedded" else "mssql")) as opened,
+        contextlib.closing(engine_at(endpoint, databases[0], engine=engine)) as opened,
         contextlib.closing(opened.connect("target", cancel=Cancellation())) as session,
     ):
         for name in databases:

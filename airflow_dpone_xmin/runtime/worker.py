@@ -10,10 +10,10 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.progress import Cancellation, Listener
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.5
@@ -98,6 +98,12 @@ class CancellableWork(Generic[T]):
         if isinstance(self._error, XminError) and self._error.code == "run.cancelled":
             return self._error
         return stopped()
+
+
+def cancellable(call: Callable[..., T], *arguments: Any, listener: Listener, grace: float, **named: Any) -> CancellableWork[T]:
+    """A use case of the runtime as work, not started yet: it is called with the rest, its ``progress`` and its ``cancel``."""
+    cancel = Cancellation()
+    return CancellableWork(lambda: call(*arguments, **named, progress=listener, cancel=cancel), cancel=cancel, grace=grace)
 
 
 def stopped(*, committed: bool = False) -> XminError:

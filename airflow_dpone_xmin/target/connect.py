@@ -6,7 +6,6 @@ Imports contracts and the target's own modules, the drivers lazily.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from airflow_dpone_xmin.contracts.route import Endpoint, EndpointResolver, Layout, Namespace, Route, TableName
 from airflow_dpone_xmin.target.ddl import DdlDialect
@@ -28,13 +27,16 @@ def engine_for(layout: Layout, *, target: Endpoint, state: Endpoint) -> Engine:
     return MssqlEngine(target, layout, state=state)
 
 
-def engine_at(endpoint: Endpoint, database: str, *, engine: Literal["mssql", "embedded"], schema: str = "dbo") -> Engine:
+def engine_at(endpoint: Endpoint, database: str, *, engine: str, schema: str = "dbo") -> Engine:
     """An engine that only looks, without a route: one database is target, staging and state.
 
+    :param engine: a registry entry's type: ``embedded`` or ``mssql``.
     :param schema: of the state catalog.
     """
     here = Namespace(database, schema)
-    layout = Layout(engine=engine, target=TableName(Namespace(database, "dbo"), "-"), staging=here, state=here)
+    layout = Layout(
+        engine="embedded" if engine == "embedded" else "mssql", target=TableName(Namespace(database, "dbo"), "-"), staging=here, state=here
+    )
     return engine_for(layout, target=endpoint, state=endpoint)
 
 
