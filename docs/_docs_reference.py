@@ -208,6 +208,12 @@ _MEANINGS = {
     "schemas.<name>.tables[].target.schema": "",
     "schemas.<name>.tables[].target.name": "",
     "schemas.<name>.tables[].unique_key": "its key, where it differs from the strategy's",
+    "schemas.<name>.tables[].schema_contract": "its own block, in place of the manifest's",
+    "schemas.<name>.tables[].schema_contract.columns": "",
+    "schemas.<name>.tables[].schema_contract.columns.<name>.type": "",
+    "schemas.<name>.tables[].physical_design": "its own block, in place of the manifest's",
+    "schemas.<name>.tables[].physical_design.columns": "",
+    "schemas.<name>.tables[].physical_design.columns.<name>.target_type.mssql": "",
 }
 _PINS = {
     "kind": "version of the document",

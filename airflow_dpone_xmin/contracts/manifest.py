@@ -283,11 +283,13 @@ class Runtime(Closed):
 
 
 class TableEntry(Closed):
-    """One table of a manifest that names many."""
+    """One table of a manifest that names many; what it says itself stands in place of the manifest's own block."""
 
     name: PgIdentifier
     target: SinkTable | None = None
     unique_key: tuple[PgIdentifier, ...] | None = None
+    schema_contract: SchemaContract | None = None
+    physical_design: PhysicalDesign | None = None
 
 
 class SchemaTables(Closed):

@@ -73,7 +73,8 @@ def plan_columns(
             raise XminError(
                 "postgres_source.projection_invalid",
                 f"{kind} names {', '.join(map(repr, unknown))}, which the source relation does not have.",
-                hint="Remove it from the manifest, or create the column at the source first.",
+                hint="Remove it from the manifest, or create the column at the source first. Where a manifest names several tables, "
+                "what is meant for one of them belongs into its entry under `schemas`.",
                 details={"columns": unknown},
             )
     plans: list[ColumnPlan] = []

@@ -56,9 +56,10 @@ def resolve_routes(manifest: Manifest, registry: RegistryDocument) -> list[Route
                     f"`sink.table.name` would send {schema}.{table.name} and its siblings into one table.",
                     hint="Remove `sink.table.name`, or give each table a `target`.",
                 )
+            own = {block: value for block in ("schema_contract", "physical_design") if (value := getattr(table, block)) is not None}
             routes.append(
                 _route(
-                    manifest,
+                    manifest.model_copy(update=own),
                     registry,
                     process=f"{manifest.name}:{schema}.{table.name}",
                     schema=schema,

@@ -224,7 +224,10 @@ def registry(**sink: Any) -> RegistryDocument:
         "topology_role": "primary",
         "database": {"canonical_name": "shop", "oid": 16384},
         "principals": {"effective": principal, "session": principal},
-        "relations": {"public.orders": {"schema": "public", "relation": "orders", "namespace_oid": 2200, "relation_oid": 16402}},
+        "relations": {
+            f"public.{name}": {"schema": "public", "relation": name, "namespace_oid": 2200, "relation_oid": oid}
+            for name, oid in (("orders", 16402), ("lines", 16403))
+        },
     }
     return RegistryDocument.model_validate(
         {
@@ -313,6 +316,26 @@ def test_handoff_halves_share_their_contract() -> None:
         incremental.key,
     )
     assert (initial.execution, incremental.execution) == ("initial", "incremental")
+
+
+def test_a_table_of_several_has_its_own_contract() -> None:
+    """What an entry says stands in place of the manifest's block, for that table alone: names, types and fingerprints."""
+    own = {"name": "orders", "schema_contract": {"columns": {"span": {"type": "string"}}}}
+    typed = {"name": "lines", "physical_design": {"columns": {"price": {"target_type": {"mssql": "decimal(12,2)"}}}}}
+    common = {"columns": {"shape": {"type": "string"}}}
+
+    def planned(*tables: Any, **blocks: Any) -> dict[str, Route]:
+        document = {"name": "shop", **INCREMENTAL, **blocks, "schemas": {"public": {"tables": list(tables)}}}
+        document["source"] = {key: value for key, value in INCREMENTAL["source"].items() if key != "table"}
+        document["sink"] = {**INCREMENTAL["sink"], "table": {}}
+        return {each.source.relation: each for each in resolve_routes(parse_manifest(document), registry(staging={"schema": "st"}))}
+
+    routes, plain = planned(own, typed, schema_contract=common), planned("orders", "lines", schema_contract=common)
+    assert {name: set(each.string_columns) for name, each in routes.items()} == {"orders": {"span"}, "lines": {"shape"}}
+    assert {name: dict(each.type_overrides) for name, each in routes.items()} == {"orders": {}, "lines": {"price": "decimal(12,2)"}}
+    for name in routes:
+        assert routes[name].route_fingerprint != plain[name].route_fingerprint, "its rows mean something else now"
+    assert planned({"name": "orders", "schema_contract": {}}, schema_contract=common)["orders"].string_columns == frozenset()
 
 
 def test_name_is_required() -> None:
