@@ -170,6 +170,24 @@ def several(shell: Shell) -> None:
     shell.write(json.dumps(manifest | {"schemas": {"public": {"tables": ["customers", "orders"]}}}))
 
 
+def test_a_contract_of_one_table_leaves_its_sibling_alone(shell: Shell) -> None:
+    """Beside the tables it names a column that the sibling lacks, and is refused; in the entry it belongs to its table."""
+    several(shell)
+    shell.world.source.run("ALTER TABLE customers ADD COLUMN span interval")
+    manifest = json.loads((shell.directory / "m.yaml").read_text())
+    contract = {"schema_contract": {"columns": {"span": {"type": "string"}}}}
+    orders = ("m.yaml", "--table", "public.orders")
+    render = ("ddl", "render", "-m", "m.yaml", "--table", "public.customers", "--login", WRITER)
+    shell.write(json.dumps(manifest | contract))
+    assert "its entry under `schemas`" in shell.refused("postgres_source.projection_invalid", "run", *orders, "--run-id", "r1")
+    shell.write(json.dumps(manifest | {"schemas": {"public": {"tables": ["orders", {"name": "customers", **contract}]}}}))
+    assert shell("run", *orders, "--run-id", "r2").code == 0
+    rendered = shell(*render)
+    assert (rendered.code, "span" in rendered.out) == (0, True)
+    shell.write(json.dumps(manifest))
+    shell.refused("DPONE_TYPE_UNSUPPORTED", *render)
+
+
 def test_the_command_of_a_stop_runs_as_it_is_printed(shell: Shell) -> None:
     """With the table of several, and with the options that found the registry; in the error and in the evidence alike."""
     several(shell)
