@@ -14,7 +14,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import pyarrow as pa
-from sqlalchemy import Dialect, Table, create_engine, text
+from sqlalchemy import URL, Dialect, Table, create_engine, text
 from sqlalchemy import Engine as Pool
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 from sqlalchemy.exc import DBAPIError
@@ -92,13 +92,13 @@ class MssqlEngine:
 
     def _pool(self, role: Role) -> Pool:
         if role not in self._pools:
-            endpoint = self._endpoint_of(role)
-            database = {"target": self.layout.target.namespace, "staging": self.layout.staging, "state": self.layout.state}[role].database
-            url = odbc_url(endpoint, database=database)
-            self._pools[role] = create_engine(
-                url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args={"timeout": login_timeout(endpoint)}
-            )
+            waits = {"timeout": login_timeout(self._endpoint_of(role))}
+            self._pools[role] = create_engine(self._url(role), poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=waits)
         return self._pools[role]
+
+    def _url(self, role: Role) -> URL:
+        namespace = {"target": self.layout.target.namespace, "staging": self.layout.staging, "state": self.layout.state}[role]
+        return odbc_url(self._endpoint_of(role), database=namespace.database)
 
     def _endpoint_of(self, role: Role) -> Endpoint:
         return self._state if role == "state" else self._endpoint

@@ -135,7 +135,7 @@ def test_each_entry_has_its_own_options() -> None:
         manifest["state"]["connection_id"] = "gov"
         route = select_route(resolve_routes(parse_manifest(manifest), RegistryDocument.model_validate(registry)), None)
         engine = engine_of(route, endpoints, owner=owner)
-        urls = {role: engine._pool(role).url for role in ("target", "staging", "state")}  # type: ignore[attr-defined]
+        urls = {role: engine._url(role) for role in ("target", "staging", "state")}  # type: ignore[attr-defined]
         return {role: (url.host, url.query.get("MultiSubnetFailover", "No"), url.query["Encrypt"]) for role, url in urls.items()}
 
     for sink, state in itertools.product((False, True), repeat=2):
