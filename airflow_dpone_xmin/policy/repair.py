@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from airflow_dpone_xmin.contracts.errors import XminError
-from airflow_dpone_xmin.contracts.repair import RepairAuthority
+from airflow_dpone_xmin.contracts.repair import CheckpointBinding, RepairAuthority
 from airflow_dpone_xmin.contracts.route import DeleteGuards
 from airflow_dpone_xmin.contracts.state import Checkpoint
 
@@ -76,7 +76,7 @@ class RepairBinding:
     environment: str
     state_key: bytes
     scope_hash: bytes
-    checkpoint: Checkpoint | None
+    checkpoint: Checkpoint | CheckpointBinding | None
 
 
 def admit_authority(authority: RepairAuthority, binding: RepairBinding, *, consumed: bool, now: datetime) -> None:

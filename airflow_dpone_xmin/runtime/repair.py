@@ -21,7 +21,7 @@ from airflow_dpone_xmin.contracts.registry import RegistryDocument
 from airflow_dpone_xmin.contracts.repair import PAYLOAD_TYPE, Allow, CheckpointBinding, RepairAuthority, TransferBinding
 from airflow_dpone_xmin.contracts.route import EndpointResolver, Route
 from airflow_dpone_xmin.contracts.state import Invocation
-from airflow_dpone_xmin.policy.repair import require_valid
+from airflow_dpone_xmin.policy.repair import RepairBinding, admit_authority, require_valid
 from airflow_dpone_xmin.registry.parse import parse_json, parse_yaml
 from airflow_dpone_xmin.registry.verify import verify_document
 from airflow_dpone_xmin.runtime.inspect import looking, opened
@@ -154,6 +154,8 @@ def approve(route: Route, authority: RepairAuthority, *, endpoints: EndpointReso
 def authority_documents(route: Route, *, endpoints: EndpointResolver, ref: str | None, limit: int = 20) -> list[dict[str, Any]]:
     """Approvals with their state, newest first, or the one of a reference.
 
+    :returns: a state is ``valid``, or what a run would be refused for now: ``consumed``, ``expired``, ``not_yet_valid``,
+        ``binding_mismatch`` when the route's checkpoint has moved on, ``digest_mismatch``.
     :raises XminError: ``repair_authority.not_found``.
     """
     with looking(route, endpoints) as view:
@@ -168,8 +170,14 @@ def _document(row: Any, now: datetime) -> dict[str, Any]:
     authority = authority_of_row(row)
     if authority is None or authority.digest != bytes(row["authority_digest"]):
         return {"authority_id": row["authority_id"], "state": "digest_mismatch"}
-    consumed, begun = row["consumed_at_utc"], now >= authority.created_at
-    state = "consumed" if consumed else "expired" if now >= authority.expires_at else "valid" if begun else "not_yet_valid"
+    consumed = row["consumed_at_utc"]
+    here = None if row["revision"] is None else CheckpointBinding(xmin=row["safe_xmin"], revision=row["revision"])
+    binding = RepairBinding(authority.environment, bytes(row["state_key"]), bytes(row["scope_hash"]), here)
+    try:
+        admit_authority(authority, binding, consumed=consumed is not None, now=now)
+        state = "valid"
+    except XminError as error:
+        state = error.code.removeprefix("repair_authority.")
     return {
         **authority.model_dump(mode="json"),
         "state": state,

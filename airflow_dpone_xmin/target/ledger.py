@@ -272,11 +272,15 @@ class Ledger:
         return None if row is None else dict(row._mapping)
 
     def list_authorities(self, *, limit: int, authority_id: str | None = None) -> list[Mapping[str, Any]]:
-        """The newest approvals with their consumption time, newest first; only one when *authority_id* is given."""
-        table, used = self._catalog.repair_authority, self._catalog.repair_consumption
+        """The newest approvals, newest first, with their consumption and where their route's checkpoint is, which no lock holds there.
+
+        :param authority_id: only this one.
+        """
+        table, used, at = self._catalog.repair_authority, self._catalog.repair_consumption, self._catalog.source_state
         joined = table.outerjoin(used, used.c.authority_id == table.c.authority_id)
+        joined = joined.outerjoin(at, and_(at.c.state_key == table.c.state_key, at.c.superseded_at_utc.is_(None)))
         query = (
-            select(table, used.c.consumed_at_utc, used.c.receipt_id)
+            select(table, used.c.consumed_at_utc, used.c.receipt_id, at.c.safe_xmin, at.c.revision)
             .select_from(joined)
             .order_by(table.c.created_at_utc.desc())
             .limit(limit)

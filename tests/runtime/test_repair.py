@@ -390,6 +390,20 @@ def test_the_real_reason_stays_when_the_approval_is_needed_for_deletes(stopped: 
     assert audit(stopped, "stopped")["receipt"]["payload_reason"] == "target_state_diverged"
 
 
+def test_the_list_tells_what_a_run_would_be_refused_for(stopped: World, owner: Owner) -> None:
+    """An approval stays valid until its run, and its twin is of no use after it: the checkpoint has moved on."""
+
+    def states() -> dict[str, str]:
+        return {d["authority_id"]: d["state"] for d in authority_documents(stopped.route(), endpoints=stopped.endpoints, ref=None)}
+
+    authority = owner.propose(stopped, "stopped")
+    for name in ("one", "other"):
+        owner.approve(stopped, authority.model_copy(update={"authority_id": name}))
+    assert states() == {"one": "valid", "other": "valid"}
+    committed(stopped, "stopped", repair=owner.select(stopped, "one"))
+    assert states() == {"one": "consumed", "other": "binding_mismatch"}
+
+
 def test_an_approval_that_begins_later(stopped: World, owner: Owner) -> None:
     """By the state server's clock: neither the owner's command nor a run takes it; a proposal begins at that clock's now."""
     day = timedelta(days=1)
