@@ -112,12 +112,12 @@ class PostgresEngine:
         session.command("lock.timeout", "SELECT set_config('lock_timeout', :value, false)", {"value": f"{int(seconds * 1000)}ms"})
 
     def commit(self, session: Session, *, resource: str) -> None:
-        """Assert transaction and lock, then commit."""
+        """Assert transaction and lock, then commit. The lock alone outlives a lost transaction, and whoever commits has written."""
         state = session.scalar(
             "transaction.assert",
             text(
-                "SELECT now() <> statement_timestamp() AND EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted"
-                " AND pid = pg_backend_pid() AND (classid::bigint << 32 | objid::bigint) = :key)"
+                "SELECT pg_current_xact_id_if_assigned() IS NOT NULL AND EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory'"
+                " AND granted AND pid = pg_backend_pid() AND (classid::bigint << 32 | objid::bigint) = :key)"
             ),
             {"key": _advisory_key(resource)},
         )

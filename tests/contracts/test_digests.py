@@ -13,6 +13,7 @@ import pytest
 from airflow_dpone_xmin.contracts import identity
 from airflow_dpone_xmin.contracts.canonical import canonical_json, digest
 from airflow_dpone_xmin.contracts.envelope import SourceIdentity
+from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.registry import DatabaseAuthority, SourceAuthority
 from airflow_dpone_xmin.contracts.state import Invocation
 
@@ -126,3 +127,13 @@ def test_a_digest_carries_its_version(bad: Any) -> None:
     """A digested mapping has an integer ``v``."""
     with pytest.raises(TypeError):
         digest(bad)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, "\U0001f600" * 129])
+def test_an_invocation_fits_its_column(name: str) -> None:
+    """1 to 256 UTF-16 units, judged before anything is opened."""
+    for over in ({"process": name}, {"run_id": name}):
+        with pytest.raises(XminError) as caught:
+            Invocation(**{"process": "p", "run_id": "r", **over})
+        assert caught.value.code == "invocation.invalid"
+    assert Invocation(process="\U0001f600" * 128, run_id="r").map_index == -1

@@ -353,3 +353,25 @@ def test_schema_evolution_is_closed() -> None:
     for block in ({"on_dropped_column": "guess"}, {"allow_narrowing": True}):
         with pytest.raises(XminError):
             parse_manifest(with_field("schema_evolution", block))
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        {"source": {**INCREMENTAL["source"], "table": {"name": "orders"}}, "schemas": {"public": {"tables": ["orders"]}}},
+        {"source": {key: value for key, value in INCREMENTAL["source"].items() if key != "table"}},
+        {"sink": with_field("sink.table", {"name": "one"})["sink"], "schemas": {"public": {"tables": ["orders", "customers"]}}},
+        {
+            "sink": with_field("sink.table", {})["sink"],
+            "schemas": {"public": {"tables": ["orders", {"name": "lines", "target": "ORDERS"}]}},
+        },
+    ],
+    ids=["both ways", "neither way", "one name for two", "two that SQL Server calls the same"],
+)
+def test_which_table_goes_where_is_never_guessed(blocks: dict[str, Any]) -> None:
+    document = {"name": "shop", **INCREMENTAL, **blocks}
+    if "schemas" in blocks and "source" not in blocks:
+        document["source"] = {key: value for key, value in INCREMENTAL["source"].items() if key != "table"}
+    with pytest.raises(XminError) as caught:
+        resolve_routes(parse_manifest(document), registry(staging={"schema": "st"}))
+    assert caught.value.code == "DPONE_MANIFEST_ROUTE_AMBIGUOUS"

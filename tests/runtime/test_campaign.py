@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from airflow_dpone_xmin.contracts.progress import Progress
 from airflow_dpone_xmin.runtime.campaign import abandon_campaign, look_at_campaign, plan_campaign
 from airflow_dpone_xmin.runtime.lanes import run_lanes
 from airflow_dpone_xmin.target.engine import OBSERVERS, Event
@@ -91,6 +93,23 @@ def test_lanes_are_interpreters_that_share_the_work(campaign: Callable[..., Worl
     seen: list[str] = []
     result = run_lanes(world.route(), "r1", 2, endpoints=world.endpoints, progress=lambda p: seen.append(p.event))
     assert (result.chunks, result.rows, seen.count("CHUNK_COMPLETE")) == (10, 1000, 10)
+    published(world)
+    assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
+
+
+def test_lanes_that_all_die_are_told(campaign: Callable[..., World]) -> None:
+    """Nobody is left to say why; what they had committed stays, and others finish it."""
+    world = campaign()
+    opened(world)
+
+    def kill(_: Progress) -> None:
+        for child in multiprocessing.active_children():
+            child.kill()
+
+    error = refusal(run_lanes, world.route(), "r1", 2, endpoints=world.endpoints, progress=kill)
+    assert (error.code, error.retryable) == ("campaign.lane_failed", True)
+    assert "-9" in error.message
+    run_lanes(world.route(), "r1", 2, endpoints=world.endpoints)
     published(world)
     assert world.target_rows(COLUMNS) == world.source_rows(COLUMNS)
 

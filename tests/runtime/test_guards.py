@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from airflow_dpone_xmin.contracts.errors import XminError
+from airflow_dpone_xmin.contracts.state import Invocation
+from airflow_dpone_xmin.runtime.reconcile import dry_run
 from tests.world import MODES, Setup, World
 
 COLUMNS = ("id", "qty")
@@ -132,3 +134,13 @@ def test_min_rows_gate(worlds: Setup) -> None:
     world.source.run("DELETE FROM orders WHERE id = 1")
     error = refused(world, "guard.quality_gate")
     assert error.details == {"gate": "enough", "threshold": 20, "active_after": 19}
+
+
+def test_a_dry_run_of_a_committed_run_is_refused(worlds: Setup) -> None:
+    """It would be a replay: there is nothing left to rehearse, and the receipt stays the answer."""
+    world = worlds(*TABLE, reconciliation=MODES["timestamp_only"])
+    receipt = world.run("r1").receipt
+    with pytest.raises(XminError) as caught:
+        dry_run(world.route(), Invocation(world.process, "r1"), endpoints=world.endpoints)
+    assert caught.value.code == "evidence.already_committed"
+    assert world.run("r1").receipt.receipt_id == receipt.receipt_id

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import mssql_python
@@ -13,10 +15,21 @@ from mssql_python.pooling import PoolingManager
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
 from airflow_dpone_xmin.contracts.codes import CODES
+from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.manifest import parse_manifest
-from airflow_dpone_xmin.contracts.route import Endpoint
+from airflow_dpone_xmin.contracts.progress import Cancellation
+from airflow_dpone_xmin.contracts.route import Endpoint, Layout, Namespace, TableName
 from airflow_dpone_xmin.target import mssql_driver
+from airflow_dpone_xmin.target.authority import verify_one_commit
+from airflow_dpone_xmin.target.mssql import MssqlEngine
 from airflow_dpone_xmin.target.mssql_driver import driver_options, odbc_url
+
+LAYOUT = Layout(
+    engine="mssql",
+    target=TableName(Namespace("DWH", "landing"), "orders"),
+    staging=Namespace("DWH", "staging"),
+    state=Namespace("GOV", "dbo"),
+)
 
 
 def endpoint(user: str | None = "app", password: str | None = "p;w}d", **extra: Any) -> Endpoint:
@@ -111,6 +124,36 @@ def test_the_bulk_loader_gets_the_same_options(monkeypatch: pytest.MonkeyPatch) 
     }  # fmt: skip
     assert opened == [{"server": "as the driver has it", "connect_timeout": 3}]
     assert not PoolingManager.is_enabled(), "a pool keeps a session open after the run"
+
+
+def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyodbc's wheel needs the system's library; it is loaded when a session is opened, not before."""
+    monkeypatch.setitem(sys.modules, "pyodbc", None)
+    with pytest.raises(XminError) as caught:
+        MssqlEngine(endpoint(), LAYOUT).connect("target", cancel=Cancellation())
+    assert caught.value.code == "mssql_transaction.driver_missing"
+    assert "apt install unixodbc" in str(caught.value.hint) and "airflow-dpone-xmin[mssql]" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("groups", "separate"),
+    [
+        ([("DWH", None, None, None), ("GOV", None, None, None)], False),
+        ([("DWH", 1, "g", True), ("GOV", 2, "g", True)], False),
+        ([("DWH", 1, "g", False), ("GOV", 2, "g", False)], True),
+        ([("DWH", 1, "g", True), ("GOV", 2, "h", True)], True),
+        ([("DWH", 1, "g", True), ("GOV", None, None, None)], True),
+    ],
+)
+def test_databases_of_availability_groups_must_commit_together(groups: list[tuple[Any, ...]], separate: bool) -> None:
+    """One group with per-database DTC support, or none at all; what such a server answers is given, none can be run here."""
+    session = SimpleNamespace(scalar=lambda *_: 1, rows=lambda *_: groups)
+    found = None
+    try:
+        verify_one_commit(MssqlEngine(endpoint(), LAYOUT), session)  # type: ignore[arg-type]
+    except XminError as error:
+        found = error.code
+    assert found == ("mssql_transaction.availability_group_unsupported" if separate else None)
 
 
 def test_each_entry_has_its_own_options() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,6 +140,47 @@ def test_a_lost_key_is_found_by_the_subset_proof(world: World, embedded_only: No
 
     with before("stage.subset", alter):
         refused(world, "staging.proof_failed")
+    recovers(world)
+
+
+def test_a_key_twice_in_the_stage(world: World, embedded_only: None) -> None:
+    """What the source cannot deliver twice is not taken twice either: the stage's index is unique."""
+
+    def alter(_: Event) -> None:
+        (name,) = [name for name in world.staged() if name.endswith("_rows")]
+        world.target.run(f'INSERT INTO staging."{name}" SELECT * FROM staging."{name}" WHERE id = 1')
+
+    with before("stage.index", alter):
+        refused(world, "staging.key_invalid")
+    recovers(world)
+
+
+def test_an_identity_that_changes_while_the_run_works(world: World, embedded_only: None) -> None:
+    """The target that the transaction finds is the one that the attempt was admitted with, or nothing is written."""
+    identity = world.dbo_name("dpone_target_identity")
+    ((genuine,),) = world.target.rows(f"SELECT binding_id FROM {identity}")
+
+    def rebind(binding: object) -> None:
+        rewrite = f"UPDATE {identity} SET binding_id = '{binding}'"
+        world.target.run(f"ALTER TABLE {identity} DISABLE TRIGGER ALL", rewrite, f"ALTER TABLE {identity} ENABLE TRIGGER ALL")
+
+    with before("lock.application", lambda _: rebind("00000000-0000-4000-8000-000000000001"), nth=2):
+        refused(world, "target_identity.mismatch")
+    rebind(genuine)
+    recovers(world)
+
+
+@pytest.mark.parametrize("nth", [1, 2], ids=["admission", "finalizer"])
+def test_a_session_that_lost_its_transaction_commits_nothing(world: World, nth: int) -> None:
+    """Transaction and lock are asserted right before COMMIT is sent; the lock may outlive the transaction."""
+
+    def lose(event: Event) -> None:
+        assert event.session is not None
+        with contextlib.closing(event.session.connection.connection.driver_connection.cursor()) as cursor:
+            cursor.execute("ROLLBACK")
+
+    with before("transaction.assert", lose, nth=nth):
+        refused(world, "mssql_transaction.session_invalid")
     recovers(world)
 
 
