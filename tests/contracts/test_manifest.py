@@ -363,7 +363,7 @@ def test_schema_evolution_is_closed() -> None:
         {"sink": with_field("sink.table", {"name": "one"})["sink"], "schemas": {"public": {"tables": ["orders", "customers"]}}},
         {
             "sink": with_field("sink.table", {})["sink"],
-            "schemas": {"public": {"tables": ["orders", {"name": "lines", "target": "ORDERS"}]}},
+            "schemas": {"public": {"tables": ["orders", {"name": "lines", "target": {"name": "ORDERS"}}]}},
         },
     ],
     ids=["both ways", "neither way", "one name for two", "two that SQL Server calls the same"],
