@@ -38,7 +38,7 @@ class SourceColumn:
     :param type_name: ``format_type(atttypid, atttypmod)``, for example ``numeric(10,2)``.
     :param base_type: bare ``pg_type.typname`` of the column, for example ``numeric``.
     :param type_kind: ``pg_type.typtype``: b, e, d, c, r, m.
-    :param type_schema: schema of the type, ``pg_catalog`` for built-in ones.
+    :param type_schema: schema of a type of PostgreSQL's own, '' of any other, wherever an extension has put it.
     :param typmod: ``atttypmod``, -1 when absent.
     :param nullable: False only with a NOT NULL constraint.
     :param is_array: whether the type is an array.

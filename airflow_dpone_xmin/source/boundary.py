@@ -22,7 +22,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation, Listener, Progre
 from airflow_dpone_xmin.contracts.registry import RelationPin
 from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.source.authority import ObservedAuthority, observe, verify
-from airflow_dpone_xmin.source.projection import read_projection
+from airflow_dpone_xmin.source.projection import Definitions, read_projection, read_types
 from airflow_dpone_xmin.source.relation import (
     Leaf,
     RelationFacts,
@@ -80,6 +80,7 @@ class Boundary:
     :param version: ``server_version_num``.
     :param snapshot: token of the transaction's snapshot.
     :param leaves: storages of the relation when the snapshot was taken.
+    :param types: what the columns' values are made of, as the snapshot has it.
     :param written: where the server's log ended when the snapshot was taken; None on a standby, whose log is on disk before it is seen.
     :param settled: :func:`time.monotonic` after which everything that the snapshot saw as ended is on disk anyway.
     :param attempt: how many boundaries were opened until this one was stable, 1-based.
@@ -91,6 +92,7 @@ class Boundary:
     observed: ObservedAuthority
     facts: RelationFacts
     leaves: tuple[Leaf, ...]
+    types: Definitions
     projection: Projection
     snapshot: str
     horizons: Horizons
@@ -114,6 +116,20 @@ class Boundary:
         :raises Unstable: when an extraction may have read two different states.
         """
         _require_stable(self.session, self.facts, expected=self.leaves)
+
+    def require_same_types(self) -> None:
+        """End the transaction and compare the types' definitions with the live ones.
+
+        Rows are as old as the snapshot, but their text is written by the live catalog: labels of enums, fields of rows, output functions.
+        No lock on the table stops them from changing, and only a later snapshot sees that they did.
+
+        :raises Unstable: when the text of a value may be one that the snapshot never had.
+        """
+        if self.types:
+            _rollback(self.session)
+            _begin(self.session, self.request, self.version)
+            if read_types(self.session, self.facts.oid) != self.types:
+                raise Unstable
 
     def wait_until_durable(self) -> None:
         """Wait until a crash of the server cannot undo what the snapshot saw as ended.
@@ -174,6 +190,7 @@ def within_session(session: Session, request: SourceRequest, work: Callable[[Bou
             result = work(boundary)
             boundary.require_unchanged()
             boundary.wait_until_durable()
+            boundary.require_same_types()
         except Unstable:
             attempt += 1
             time.sleep(_PAUSE_SECONDS)
@@ -302,13 +319,12 @@ def _verified(session: Session, request: SourceRequest, version: int, attempt: i
     for refusal in relation_refusals(facts, leaves):
         raise refusal
     _require_stable(session, facts, expected=leaves, found=leaves)
-    projection = read_projection(
-        session, facts, leaves, key=request.key, string_columns=request.string_columns, overrides=request.type_overrides
-    )
+    types = read_types(session, facts.oid)
+    projection = read_projection(session, facts, leaves, request, types=types)
     snapshot, horizons = read_horizons(session, version=version)
     written, delay = (None, 0.0) if observed.standby else session.one(_WRITTEN)
     settled = time.monotonic() + delay
-    return Boundary(session, request, version, observed, facts, leaves, projection, snapshot, horizons, written, settled, attempt)
+    return Boundary(session, request, version, observed, facts, leaves, types, projection, snapshot, horizons, written, settled, attempt)
 
 
 def _require_stable(session: Session, facts: RelationFacts, *, expected: tuple[Leaf, ...], found: tuple[Leaf, ...] | None = None) -> None:

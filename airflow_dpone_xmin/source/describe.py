@@ -17,7 +17,7 @@ from airflow_dpone_xmin.contracts.progress import Cancellation
 from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.source.authority import PinRow, authority_refusals, compare, observe
 from airflow_dpone_xmin.source.boundary import begin_read_only, read_horizons, resolve_refusals, server_version
-from airflow_dpone_xmin.source.projection import read_projection
+from airflow_dpone_xmin.source.projection import read_projection, read_types
 from airflow_dpone_xmin.source.relation import leaves_of, relation_facts, relation_refusals
 from airflow_dpone_xmin.source.session import Session
 
@@ -75,9 +75,8 @@ def describe(endpoint: Endpoint, request: SourceRequest, *, cancel: Cancellation
             known = {error.message for error in findings}
             findings += [error for error in relation_refusals(facts, leaves) if error.message not in known]
             try:
-                projection = read_projection(
-                    session, facts, leaves, key=request.key, string_columns=request.string_columns, overrides=request.type_overrides
-                )
+                types = read_types(session, facts.oid)
+                projection = read_projection(session, facts, leaves, request, types=types)
             except XminError as error:
                 findings.append(error)
         snapshot, horizons = read_horizons(session, version=version)

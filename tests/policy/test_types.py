@@ -96,9 +96,7 @@ def test_explicit_contract_types(base: str) -> None:
     assert (made.family, made.mssql_type, made.embedded_type, made.cast_to_text) == (Family.TEXT, "nvarchar(max)", "text", True)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"is_array": True}, {"type_kind": "d"}, {"type_kind": "e", "type_schema": "public"}, {"type_schema": "public"}]
-)
+@pytest.mark.parametrize("changes", [{"is_array": True}, {"type_kind": "d"}, {"type_kind": "e", "type_schema": ""}, {"type_schema": ""}])
 def test_only_plain_built_in_types_need_no_contract(changes: dict[str, Any]) -> None:
     refused("DPONE_TYPE_UNSUPPORTED", "int4", **changes)
     assert plan("int4", text=True, **changes).family is Family.TEXT
@@ -120,7 +118,7 @@ def test_char_under_a_contract_keeps_its_padding(typmod: int) -> None:
         ("_record", {"type_kind": "p", "is_array": True}),
         ("tomorrow", {}),
         ("_int2vector", {"is_array": True, "element": ("pg_catalog", "int2vector", "b")}),
-        ("d", {"type_kind": "d", "type_schema": "public", "element": ("pg_catalog", "pg_node_tree", "b")}),
+        ("d", {"type_kind": "d", "type_schema": "", "element": ("pg_catalog", "pg_node_tree", "b")}),
         ("_pg_class", {"is_array": True, "element": ("pg_catalog", "pg_class", "c")}),
     ],
 )
@@ -132,16 +130,16 @@ def test_refused_with_and_without_a_contract(base: str, changes: dict[str, Any])
 @pytest.mark.parametrize(
     ("base", "changes"),
     [
-        ("mood", {"type_kind": "e", "type_schema": "public"}),
-        ("d", {"type_kind": "d", "type_schema": "public", "element": ("public", "mood", "e")}),
+        ("mood", {"type_kind": "e", "type_schema": ""}),
+        ("d", {"type_kind": "d", "type_schema": "", "element": ("", "mood", "e")}),
         ("yes_or_no", {"type_kind": "d", "type_schema": "information_schema", "element": ("pg_catalog", "varchar", "b")}),
-        ("pair", {"type_kind": "c", "type_schema": "public"}),
+        ("pair", {"type_kind": "c", "type_schema": ""}),
         ("_int4", {"is_array": True, "element": ("pg_catalog", "int4", "b")}),
-        ("_pair", {"is_array": True, "type_schema": "public", "element": ("public", "pair", "c")}),
+        ("_pair", {"is_array": True, "type_schema": "", "element": ("", "pair", "c")}),
         ("int4range", {"type_kind": "r"}),
-        ("myrange", {"type_kind": "r", "type_schema": "public"}),
+        ("myrange", {"type_kind": "r", "type_schema": ""}),
         ("datemultirange", {"type_kind": "m"}),
-        ("citext", {"type_schema": "public"}),
+        ("citext", {"type_schema": ""}),
     ],
 )
 def test_kinds_need_a_contract(base: str, changes: dict[str, Any]) -> None:

@@ -133,6 +133,42 @@ def test_ddl_waits_until_the_extraction_is_over(db: SourceDb) -> None:
 
 
 @pytest.mark.certify("source_mutation")
+@pytest.mark.parametrize(
+    ("there", "back"),
+    [
+        ("ALTER TYPE e RENAME VALUE 'a' TO 'wrong'", "ALTER TYPE e RENAME VALUE 'wrong' TO 'a'"),
+        ("ALTER TYPE c ADD ATTRIBUTE z int", "ALTER TYPE c DROP ATTRIBUTE z"),
+    ],
+)
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_type_that_changes_while_rows_are_read(source_db: SourceDb, there: str, back: str, returns: bool) -> None:
+    """No lock on the table stops it, and the text is written by the live catalog: only rows of one definition are ever taken."""
+    db = source_db
+    db.run("CREATE TYPE e AS ENUM ('a', 'b')", "CREATE TYPE c AS (n int)")
+    db.run("CREATE TABLE t (id int PRIMARY KEY, e e, c c)", "INSERT INTO t SELECT g, 'a', '(1)' FROM generate_series(1, 50000) g")
+    db.grant()
+    seen: list[str] = []
+
+    def change(event: Progress) -> None:
+        seen.append(event.event)
+        if seen.count("POSTGRES_SNAPSHOT_OPEN") > 1:
+            return
+        if event.event == "POSTGRES_SNAPSHOT_OPEN":
+            db.run(there)
+        elif event.event == "POSTGRES_COPY_COMPLETE" and returns:
+            db.run(back)
+
+    strings = frozenset({"e", "c"})
+    first = db.extract(db.request(string_columns=strings), progress=change)
+    assert first.attempts == 2
+    right = db.owner.execute("SELECT DISTINCT e::text, c::text FROM t").fetchall()
+    assert {(row["e"], row["c"]) for row in rows_of(first)} == {tuple(row) for row in right}
+    if not returns:
+        db.run(back)
+    second = db.extract(db.request(string_columns=strings), after(first))
+    assert (second.payload, second.attempts) == (Payload.DELTA if returns else Payload.FULL, 1)
+
+
 @pytest.mark.parametrize("moment", ["POSTGRES_SNAPSHOT_OPEN", "POSTGRES_COPY_COMPLETE", "POSTGRES_KEYS_COMPLETE"])
 def test_attach_partition_during_a_run(parts: SourceDb, moment: str) -> None:
     """ATTACH is not stopped by the lock: delta and keys could come from two partition sets."""

@@ -77,9 +77,11 @@ def fingerprint(db: SourceDb, strings: frozenset[str] = STRINGS, **contract: Any
         "ALTER TYPE pair DROP ATTRIBUTE b; ALTER TYPE pair ADD ATTRIBUTE b inner_d",
         "ALTER TABLE seat DROP COLUMN n; ALTER TABLE seat ADD COLUMN n int",
         "CREATE OR REPLACE FUNCTION made_out(made) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'byteaout'",
+        "ALTER FUNCTION made_out(made) SET extra_float_digits = 0",
         "ALTER EXTENSION hstore UPDATE TO '1.8'",
         "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lc_monetary = %L', current_database(), 'POSIX'); END $$",
         "ALTER TABLE t DROP CONSTRAINT t_pkey",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD UNIQUE (id)",
         "ALTER TABLE t ADD UNIQUE (id) INCLUDE (v)",
         "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id) DEFERRABLE",
         "ALTER TABLE t DROP COLUMN v, ADD COLUMN v varchar(10)",
@@ -96,6 +98,10 @@ def fingerprint(db: SourceDb, strings: frozenset[str] = STRINGS, **contract: Any
         "DELETE FROM t; ALTER DOMAIN small SET NOT NULL",
         "UPDATE pg_collation SET collversion = 'another' WHERE collname = 'mine'",
         "UPDATE pg_database SET datcollversion = 'another' WHERE datname = current_database()",
+        # there and back again: rows that were read in between have another text
+        "ALTER TYPE deep RENAME VALUE 'one' TO 'eins'; ALTER TYPE deep RENAME VALUE 'eins' TO 'one'",
+        "ALTER TYPE pair ADD ATTRIBUTE c text; ALTER TYPE pair DROP ATTRIBUTE c",
+        "ALTER FUNCTION made_out(made) SET extra_float_digits = 0; ALTER FUNCTION made_out(made) RESET ALL",
     ],
 )
 def test_what_changes_content_changes_the_fingerprint(db: SourceDb, ddl: str) -> None:
@@ -167,6 +173,55 @@ def test_one_leaf_counts(source_db: SourceDb, ddl: str) -> None:
     before = fingerprint(db, frozenset())
     db.run(ddl)
     assert fingerprint(db, frozenset()) != before
+
+
+@pytest.mark.parametrize("ml", ["levels_multirange", "levels_multirange[]", "spans"])
+def test_a_multirange_alone_is_made_of_its_range(source_db: SourceDb, ml: str) -> None:
+    """The label below is found from there, too."""
+    source_db.run(
+        "CREATE TYPE level AS ENUM ('low', 'high')",
+        "CREATE TYPE levels AS RANGE (subtype = level, multirange_type_name = levels_multirange)",
+        "CREATE TYPE spans AS (m levels_multirange)",
+        f"CREATE TABLE t (id int PRIMARY KEY, ml {ml})",
+    )
+    source_db.grant()
+    before = fingerprint(source_db, frozenset({"ml"}))
+    source_db.run("ALTER TYPE level RENAME VALUE 'low' TO 'lower'")
+    assert fingerprint(source_db, frozenset({"ml"})) != before
+
+
+def test_an_extension_may_live_in_pg_catalog(source_db: SourceDb) -> None:
+    """Whose type it is decides, not where it is: under a contract it lands, inside of others too."""
+    db = source_db
+    db.run("CREATE EXTENSION citext", "CREATE EXTENSION hstore SCHEMA pg_catalog", "CREATE TYPE pair AS (c citext, h hstore)")
+    db.run("CREATE TABLE t (id int PRIMARY KEY, c citext, h hstore[], p pair)", "INSERT INTO t VALUES (1, 'Aa', '{a=>1}', '(b,b=>2)')")
+    db.grant()
+    strings = frozenset({"c", "h", "p"})
+    before = db.extract(db.request(string_columns=strings))
+    db.run("ALTER EXTENSION citext SET SCHEMA pg_catalog")
+    found = db.extract(db.request(string_columns=strings), after(before))
+    wanted = [{"id": 1, "c": "Aa", "h": '{"\\"a\\"=>\\"1\\""}', "p": '(b,"""b""=>""2""")'}]
+    assert rows_of(before) == rows_of(found) == wanted
+    (refused,) = describe(db.endpoint, db.request(string_columns=strings - {"c"})).findings
+    assert (refused.code, refused.details["column"]) == ("DPONE_TYPE_UNSUPPORTED", "c")
+
+
+def test_virtual_columns_make_every_payload_full(source_db: SourceDb) -> None:
+    """They are computed while they are read, from rules that may change without the table: here a dictionary, elsewhere a time zone."""
+    db = source_db
+    db.run(
+        "CREATE TEXT SEARCH CONFIGURATION public.my (COPY = pg_catalog.simple)",
+        "CREATE TABLE t (id int PRIMARY KEY, body text, hit boolean"
+        " GENERATED ALWAYS AS (to_tsvector('public.my', body) @@ 'dog'::tsquery) VIRTUAL)",
+        "INSERT INTO t VALUES (1, 'The running dogs')",
+    )
+    db.grant()
+    first = db.extract()
+    assert [row["hit"] for row in rows_of(first)] == [False]
+    db.run("ALTER TEXT SEARCH CONFIGURATION public.my ALTER MAPPING FOR asciiword WITH english_stem")
+    second = db.extract(prior=after(first))
+    assert [row["hit"] for row in rows_of(second)] == [True]
+    assert (second.payload, second.reason) == (Payload.FULL, "projection_volatile")
 
 
 def test_volatile_types_are_a_flag_and_no_ingredient(source_db: SourceDb) -> None:
