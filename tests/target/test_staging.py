@@ -143,6 +143,30 @@ def test_a_lost_key_is_found_by_the_subset_proof(world: World, embedded_only: No
     recovers(world)
 
 
+@pytest.mark.parametrize("declared", ["int", "numeric(38,4)", "text"])
+def test_as_many_columns_as_sql_server_holds(worlds: Setup, embedded_only: None, declared: str) -> None:
+    """Every statement is as wide as the table; the last column is proven like the first."""
+    count = 460 if declared.startswith("numeric") else 1019  # 8,060 bytes of a row, 1,024 columns with the lineage
+    names = [f"c{n}" for n in range(count)]
+    world = worlds(
+        f"CREATE TABLE orders (id bigint PRIMARY KEY, {', '.join(f'{name} {declared}' for name in names)})",
+        f"INSERT INTO orders SELECT g, {', '.join(['g'] * count)} FROM generate_series(1, 3) g",
+        reconciliation=MODES["timestamp_only"],
+    )
+    world.run()
+    world.source.run(f"UPDATE orders SET {names[-1]} = '7' WHERE id = 1", "DELETE FROM orders WHERE id = 2")
+
+    def alter(_: Event) -> None:
+        (name,) = [name for name in world.staged() if name.endswith("_rows")]
+        world.target.run(f"UPDATE staging.\"{name}\" SET {names[-1]} = '42'")
+
+    with before("stage.prove", alter):
+        refused(world, "staging.proof_failed")
+    world.run()
+    for some in (names[:9], names[-9:]):
+        assert world.source_rows(("id", *some)) == world.target_rows(("id", *some))
+
+
 def test_a_key_twice_in_the_stage(world: World, embedded_only: None) -> None:
     """What the source cannot deliver twice is not taken twice either: the stage's index is unique."""
 
