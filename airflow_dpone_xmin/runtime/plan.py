@@ -19,7 +19,7 @@ PHASES = (
     "boundary: lock the relation, verify the signed source authority, take one snapshot",
     "extract: rows and keys of that snapshot into immutable artifacts, every value guarded",
     "stage: bulk-load under a lease, prove counts, fingerprints and key uniqueness",
-    "finalize: one transaction: classify, guard, delete, reactivate, update, insert, classify again, checkpoint, head, receipt",
+    "finalize: one transaction: classify, guard, delete, update, reactivate, insert, classify again, checkpoint, head, receipt",
     "clean up: drop staging, remove artifacts, write the audit row",
 )
 

@@ -63,11 +63,13 @@ _RESOLVE = sql.SQL("""
 _LIVE_OID = sql.SQL("SELECT to_regclass({})::oid::bigint")
 _SNAPSHOT = sql.SQL("SELECT pg_current_snapshot()::text")
 _SNAPSHOT_12 = sql.SQL("SELECT txid_current_snapshot()::text")
-#: End of the log so far, NULL where the role may not ask, and the seconds in which the log writer puts what has ended on disk.
-_WRITTEN = sql.SQL("""
-    SELECT CASE WHEN has_function_privilege('pg_current_wal_insert_lsn()', 'EXECUTE')
-                 AND has_function_privilege('pg_current_wal_flush_lsn()', 'EXECUTE') THEN pg_current_wal_insert_lsn()::text END,
-        3 * extract(epoch FROM current_setting('wal_writer_delay')::interval)::float8""")
+#: Seconds in which the log writer puts what has ended on disk, and whether the role may ask for less. The right is checked before a
+#: statement runs, in a branch that is never taken, too: hence two statements.
+_DELAY = sql.SQL("""
+    SELECT 3 * extract(epoch FROM current_setting('wal_writer_delay')::interval)::float8,
+           has_function_privilege('pg_current_wal_insert_lsn()', 'EXECUTE')
+           AND has_function_privilege('pg_current_wal_flush_lsn()', 'EXECUTE')""")
+_WRITTEN = sql.SQL("SELECT pg_current_wal_insert_lsn()::text")
 _FLUSHED = sql.SQL("SELECT pg_current_wal_flush_lsn() >= {}::pg_lsn")
 
 T = TypeVar("T")
@@ -81,8 +83,9 @@ class Boundary:
     :param snapshot: token of the transaction's snapshot.
     :param leaves: storages of the relation when the snapshot was taken.
     :param types: what the columns' values are made of, as the snapshot has it.
-    :param written: where the server's log ended when the snapshot was taken; None on a standby, whose log is on disk before it is seen.
-    :param settled: :func:`time.monotonic` after which everything that the snapshot saw as ended is on disk anyway.
+    :param written: where the server's log ended when the snapshot was taken; None on a standby, and where the role may not ask.
+    :param settled: :func:`time.monotonic` after which everything that the snapshot saw as ended is on disk anyway. A standby's log is on
+        disk before it is seen.
     :param attempt: how many boundaries were opened until this one was stable, 1-based.
     """
 
@@ -140,11 +143,9 @@ class Boundary:
 
         :raises XminError: ``postgres_source.deadline``, ``run.cancelled``.
         """
-        if self.written is None:
-            return
         # Records of open transactions may lie behind: nobody hurries them to disk, and nothing here needs them.
-        flushed = _FLUSHED.format(sql.Literal(self.written))
-        while not self.session.one(flushed)[0] and time.monotonic() < self.settled:
+        flushed = _FLUSHED.format(sql.Literal(self.written)) if self.written else sql.SQL("SELECT false")
+        while time.monotonic() < self.settled and not self.session.one(flushed)[0]:
             time.sleep(_FLUSH_PAUSE_SECONDS)
 
 
@@ -322,7 +323,8 @@ def _verified(session: Session, request: SourceRequest, version: int, attempt: i
     types = read_types(session, facts.oid)
     projection = read_projection(session, facts, leaves, request, types=types)
     snapshot, horizons = read_horizons(session, version=version)
-    written, delay = (None, 0.0) if observed.standby else session.one(_WRITTEN)
+    delay, may_ask = (0.0, False) if observed.standby else session.one(_DELAY)
+    written = session.one(_WRITTEN)[0] if may_ask else None
     settled = time.monotonic() + delay
     return Boundary(session, request, version, observed, facts, leaves, types, projection, snapshot, horizons, written, settled, attempt)
 

@@ -1,6 +1,7 @@
-"""The four business statements, one per disjoint action, in the order the finalizer runs them: delete, reactivate, update, insert.
+"""The four business statements, one per disjoint action, in the order the finalizer runs them: delete, update, reactivate, insert.
 
-A new row may reuse a deleted row's unique value, hence the order. No ``MERGE``. Imports contracts and the target's own modules.
+A row that comes back or is new may reuse the unique value of a deleted or updated one, hence the order. No ``MERGE``.
+Imports contracts and the target's own modules.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Actions:
         return self.append(~exists(present))
 
     def append(self, condition: Any = None) -> Insert:
-        """Payload rows, all of them unless a condition says which: a chunk's table holds no row of its range yet."""
+        """Payload rows, all of them unless a condition says which: none is there in a chunk's range, or in a target that lacks them all."""
         rows = self._rows
         alive = {IS_DELETED: false()} if self._mode is DeleteMode.FLAG_ONLY else {}
         extra: dict[str, Any] = {LOAD_ID: self._load, LOADED_AT: self._now, UPDATED_AT: self._now, **alive}

@@ -227,12 +227,15 @@ class _Transaction:
             detected_at=detected_at,
         )
         some = staged.rows_count > 0
+        # Nothing to look up where every row is new: an empty target's statistics would make it a loop over what was just inserted.
+        all_new = before.absent == staged.rows_count and staged.keys in (None, staged.rows)
         changeable = some and bool(self._projection.value_columns) and before.active - before.missing > 0
         deleted = self._execute("finalize.delete", actions.delete_missing, when=before.missing > 0)
         # Before the reactivation, which may take over a unique value that an active row gives up.
         updated = self._execute("finalize.update", actions.update_changed, when=changeable)
         reactivated = self._execute("finalize.reactivate", actions.reactivate, when=some and before.tombstoned > 0)
-        inserted = self._execute("finalize.insert", actions.insert_absent, when=some and before.absent > 0)
+        insert = actions.append if all_new else actions.insert_absent
+        inserted = self._execute("finalize.insert", insert, when=some and before.absent > 0)
         after = self._classify(AFTER)
         if after.missing or after.absent or after.tombstoned:
             raise stopped(work, "reconcile.full_repair_required", DRIFT, before, repair=self._gate.repair, baseline=True, now=after)

@@ -103,6 +103,7 @@ class PostgresEngine:
         self.limit_locks(session, timeout)
         session.command("lock.application", "SELECT pg_advisory_lock(:key)", {"key": _advisory_key(resource)})
         session.command("transaction.begin", f"BEGIN ISOLATION LEVEL {isolation}")
+        session.command("transaction.begin", "SET LOCAL dpone.transaction = 'open'")  # takes no snapshot, and ends with the transaction
         for table in tables:
             real = self.namespace(str(table.schema))
             session.command("lock.table", f"LOCK TABLE {_quote(real.schema)}.{_quote(table.name)} IN SHARE ROW EXCLUSIVE MODE")
@@ -112,11 +113,11 @@ class PostgresEngine:
         session.command("lock.timeout", "SELECT set_config('lock_timeout', :value, false)", {"value": f"{int(seconds * 1000)}ms"})
 
     def commit(self, session: Session, *, resource: str) -> None:
-        """Assert transaction and lock, then commit. The lock alone outlives a lost transaction, and whoever commits has written."""
+        """Assert transaction and lock, then commit: the lock alone outlives a lost transaction."""
         state = session.scalar(
             "transaction.assert",
             text(
-                "SELECT pg_current_xact_id_if_assigned() IS NOT NULL AND EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory'"
+                "SELECT current_setting('dpone.transaction', true) = 'open' AND EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory'"
                 " AND granted AND pid = pg_backend_pid() AND (classid::bigint << 32 | objid::bigint) = :key)"
             ),
             {"key": _advisory_key(resource)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,30 @@ def histories(draw: st.DrawFn) -> list[tuple[int, set[int]]]:
             ended = ended | {running[step % len(running)]}
         states.append((started, set(ended)))
     return states
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "standby", "passes"),
+    [
+        ("5:9:", "5:9:", True, False),  # 5 to 8 may have been in progress for one and ended for the other
+        ("6:9:", "5:9:", True, False),
+        ("8:9:", "5:9:", True, False),
+        ("9:9:", "5:9:", True, True),  # nothing below is in progress any more
+        ("9:9:", "9:9:", True, True),
+        ("5:10:", "5:9:", True, True),
+        ("4:10:", "5:9:", True, False),
+        ("9:9:", "5:10:", True, False),
+        ("5:9:5,7", "5:9:5,7", False, True),
+        ("5:9:5,7", "5:9:5,6,7", False, True),
+        ("5:9:5,6,7", "5:9:5,7", False, False),
+        ("5:12:5,10", "5:9:5", False, True),
+        ("5:12:5,8", "5:9:5", False, False),
+        ("9:9:", "5:10:5", False, False),
+    ],
+)
+def test_the_edges(now: str, before: str, standby: bool, passes: bool) -> None:
+    """A replica that lags must never say which rows are gone."""
+    assert sees_all_of(SnapshotToken.parse(now), SnapshotToken.parse(before), standby=standby) is passes
 
 
 @given(histories(), st.booleans(), st.data())

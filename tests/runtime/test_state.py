@@ -12,6 +12,7 @@ from airflow_dpone_xmin.contracts.envelope import Payload
 from airflow_dpone_xmin.contracts.errors import XminError
 from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.target.engine import OBSERVERS, Event
+from tests.beside import before
 from tests.world import MODES, Setup, World
 
 COLUMNS = ("id", "qty")
@@ -248,6 +249,18 @@ def test_head_and_checkpoint_disagree(world: World, change: str) -> None:
     assert receipt.new_revision == (7 if "revision" in change else 2)
     assert (receipt.counts.updated, receipt.counts.unchanged) == (1, 9)
     assert world.run().receipt.payload_reason == "delta"
+
+
+@pytest.mark.parametrize("change", ["revision = revision + 5", "load_id = '{other}'"])
+def test_a_head_that_changes_while_the_run_works(world: World, change: str) -> None:
+    """The target was restored or written between admission and the lock: nothing of what was decided before holds."""
+    world.run()
+    world.source.run("UPDATE orders SET qty = 0 WHERE id = 1")
+    rows, statement = world.target_rows(("*",)), f"UPDATE {world.dbo_name('dpone_target_head')} SET {change.format(other=uuid.uuid4())}"
+    with before("lock.application", lambda _: world.target.run(statement), nth=2):
+        assert refused_stale(world).retryable is True
+    assert world.target_rows(("*",)) == rows
+    assert world.run("stale").receipt.payload_reason == "target_state_diverged"
 
 
 def test_head_is_missing(world: World) -> None:

@@ -39,8 +39,20 @@ def db(lazy_cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[SourceDb]:
         owner.execute("DROP TABLE t")
 
 
+@pytest.fixture(params=[True, False], ids=["may ask", "may not ask"])
+def asking(request: pytest.FixtureRequest, db: SourceDb) -> Iterator[None]:
+    """A role needs no right but SELECT: one that may not ask where the log ends waits as long as the log writer may take."""
+    functions = "pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn()"
+    if not request.param:
+        db.run(f"REVOKE EXECUTE ON FUNCTION {functions} FROM PUBLIC")
+    yield
+    if not request.param:
+        with db.second(autocommit=True) as owner:
+            owner.execute(f"GRANT EXECUTE ON FUNCTION {functions} TO PUBLIC")  # type: ignore[call-overload]
+
+
 @pytest.mark.parametrize("case", UNFLUSHED)
-def test_ids_behind_the_checkpoint_are_never_given_again(db: SourceDb, case: str) -> None:
+def test_ids_behind_the_checkpoint_are_never_given_again(db: SourceDb, asking: None, case: str) -> None:
     """The next delta after the crash holds every row that was written after it, and nothing that a run accepted is undone."""
     with db.second(autocommit=True) as other:
         for statement in UNFLUSHED[case].split("; "):

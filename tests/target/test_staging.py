@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from airflow_dpone_xmin.contracts.route import Endpoint
 from airflow_dpone_xmin.demo.cluster import EmbeddedCluster
 from airflow_dpone_xmin.target.engine import OBSERVERS, Event
 from airflow_dpone_xmin.target.postgres import PostgresEngine
+from tests.beside import before
 from tests.children import Job, die, start
 from tests.world import MODES, WRITER, Setup, World
 
@@ -36,25 +35,6 @@ def world(worlds: Setup) -> World:
     world.run()
     world.source.run("UPDATE orders SET qty = 0 WHERE id <= 10", "DELETE FROM orders WHERE id = 50")
     return world
-
-
-@contextmanager
-def before(label: str, act: Callable[[Event], None], *, nth: int = 1) -> Iterator[list[Event]]:
-    """Act before the *nth* step of that label."""
-    seen: list[Event] = []
-
-    def observer(event: Event) -> None:
-        if event.phase == "before" and event.label == label:
-            seen.append(event)
-            if len(seen) == nth:
-                act(event)
-
-    OBSERVERS.append(observer)
-    try:
-        yield seen
-    finally:
-        OBSERVERS.remove(observer)
-    assert len(seen) >= nth, f"{label} was not reached"
 
 
 def refused(world: World, code: str) -> XminError:
