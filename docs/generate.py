@@ -86,11 +86,18 @@ def runbook() -> dict[str, list[str]]:
     return {anchor: re.findall("`(.+?)`", codes) for anchor, codes in re.findall(r"^## .*\{#(.+)\}\n\nCodes: ((?:.+\n)+)", text, re.M)}
 
 
+def _breakable(code: str) -> str:
+    """A code that a narrow column breaks between its words only, and that a link can name."""
+    words = re.sub("([._])", r"\1<wbr>", code)
+    return f'<a id="{code}"></a><code>{words}</code>'
+
+
 def errors_page() -> str:
     """``reference/errors.md``."""
     procedures = {code: f" [Runbook](../runbook.md#{anchor})." for anchor, codes in runbook().items() for code in codes}
     rows = [
-        [f"`{code}`", spec.meaning, spec.hint + procedures.get(code, ""), "yes" if spec.retryable else ""] for code, spec in CODES.items()
+        [_breakable(code), spec.meaning, spec.hint + procedures.get(code, ""), "yes" if spec.retryable else ""]
+        for code, spec in CODES.items()
     ]
     return _NOTICE + _ERRORS + _markdown(("code", "meaning", "what to do", "retryable"), rows)
 

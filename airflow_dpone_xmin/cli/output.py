@@ -119,7 +119,7 @@ def print_error(console: Console, error: XminError) -> None:
     lines.append("")
     lines.append(f"Hint: {clean(error.hint)}")
     if error.retryable:
-        lines.append("The same command may simply be run again.")
+        lines.append("The same command may simply be run again; a run with the same --run-id is its retry.")
     body = "\n".join(lines)
     if not console.is_terminal:
         console.print(f"error: {error.code}\n{body}", markup=False, highlight=False, soft_wrap=True)

@@ -156,8 +156,8 @@ class ChunkRow:
     updated_at: datetime
 
 
-PACE = 33
-"""Newest commits from which pace and remaining time are estimated."""
+PACE, FEWEST = 33, 5
+"""Newest commits from which pace and remaining time are estimated, and how many it takes: the first ones of several lanes come together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,20 +198,20 @@ class CampaignProgress:
 
     @property
     def rows_per_second(self) -> float:
-        """Of the newest commits: a pause before them says nothing about the pace; 0 before there are two."""
+        """Of the newest commits: a pause before them says nothing about the pace; 0 before there are five."""
         seconds, _, rows = self._pace()
         return rows / seconds if seconds else 0.0
 
     @property
     def remaining_seconds(self) -> float | None:
-        """Estimate from the newest commits; None before there are two, and when nothing remains."""
+        """Estimate from the newest commits; None before there are five, when nobody is at work, and when nothing remains."""
         seconds, chunks, _ = self._pace()
-        return None if self.complete or not chunks else seconds / chunks * (len(self.chunks) - self.committed)
+        return None if self.complete or not chunks or not self.lanes else seconds / chunks * (len(self.chunks) - self.committed)
 
     def _pace(self) -> tuple[float, int, int]:
         """Seconds, chunks and rows from the oldest of the newest commits to the newest."""
         done = sorted((chunk for chunk in self.chunks if chunk.state is ChunkState.COMMITTED), key=lambda chunk: chunk.updated_at)[-PACE:]
-        if len(done) < 2:
+        if len(done) < FEWEST:
             return 0.0, 0, 0
         return (done[-1].updated_at - done[0].updated_at).total_seconds(), len(done) - 1, sum(chunk.rows or 0 for chunk in done[1:])
 

@@ -25,7 +25,7 @@ class ErrorSpec(NamedTuple):
 
 
 _REVIEW = "Review the change, rotate the signed registry entry and start a new invocation; runtime never learns a pin."
-_MANIFEST = "Correct the manifest; `dpone-xmin check` names every field that is not accepted."
+_MANIFEST = "Correct the named fields; the manifest reference has every field that is accepted."
 _FULL = "Approve a full baseline with a repair authority, or investigate what changed the target."
 
 CODES: dict[str, ErrorSpec] = {

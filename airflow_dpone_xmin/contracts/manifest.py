@@ -359,8 +359,10 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _manifest_error(error: ValidationError) -> XminError:
-    first = error.errors(include_url=False, include_input=False)[0]
-    path = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return XminError("DPONE_MANIFEST_UNKNOWN_FIELD", f"`{path}` is not a manifest field.", details={"path": path})
-    return XminError("DPONE_MANIFEST_INVALID", f"`{path}`: {first['msg']}.", details={"path": path})
+    """All that is wrong, with the code of the first."""
+    faults = error.errors(include_url=False, include_input=False)[:20]
+    paths = [".".join(str(part) for part in fault["loc"]) for fault in faults]
+    new = [fault["type"] == "extra_forbidden" for fault in faults]
+    words = [f"`{path}` is not a manifest field" if new[n] else f"`{path}`: {faults[n]['msg']}" for n, path in enumerate(paths)]
+    code = "DPONE_MANIFEST_UNKNOWN_FIELD" if new[0] else "DPONE_MANIFEST_INVALID"
+    return XminError(code, "; ".join(words) + ".", details={"path": paths[0], "paths": paths})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -10,10 +11,11 @@ from airflow_dpone_xmin.contracts.campaign import Campaign, CampaignProgress, Ch
 OPENED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def progress(*commits: float, pending: int, now: float) -> CampaignProgress:
+def progress(*commits: float, pending: int, now: float, at_work: bool = True) -> CampaignProgress:
     """Chunks of a thousand rows, committed so many seconds after the opening."""
     done = [ChunkRow(cast(Any, None), ChunkState.COMMITTED, None, False, 1000, OPENED + timedelta(seconds=at)) for at in commits]
     left = [ChunkRow(cast(Any, None), ChunkState.PENDING, None, False, None, OPENED) for _ in range(pending)]
+    left[:1] = [replace(each, state=ChunkState.LEASED, live=True) for each in left[:1] if at_work]
     return CampaignProgress(cast(Campaign, None), (*done, *left), OPENED + timedelta(seconds=now))
 
 
@@ -23,12 +25,19 @@ def test_a_pause_says_nothing_about_the_pace() -> None:
     assert (seen.rows_per_second, seen.remaining_seconds) == (1000.0, 21.0)
 
 
-def test_one_commit_is_no_pace() -> None:
-    seen = progress(5.0, pending=3, now=6)
+def test_a_few_commits_are_no_pace() -> None:
+    """Four lanes commit their first chunks together."""
+    seen = progress(5.0, 5.01, 5.02, 5.03, pending=3, now=6)
     assert (seen.rows_per_second, seen.remaining_seconds) == (0.0, None)
-    assert progress(1.0, 2.0, pending=0, now=3).remaining_seconds is None
+    assert progress(1.0, 2.0, 3.0, 4.0, 5.0, pending=0, now=6).remaining_seconds is None
+
+
+def test_nobody_at_work_never_ends() -> None:
+    seen = progress(1.0, 2.0, 3.0, 4.0, 5.0, pending=2, now=60, at_work=False)
+    assert (seen.rows_per_second, seen.remaining_seconds) == (1000.0, None)
+    assert "ETA" not in seen.sentence()
 
 
 def test_commits_at_one_moment() -> None:
-    seen = progress(1.0, 1.0, pending=1, now=3)
+    seen = progress(*[1.0] * 5, pending=1, now=3)
     assert (seen.rows_per_second, seen.remaining_seconds) == (0.0, 0.0)

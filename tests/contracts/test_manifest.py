@@ -375,3 +375,13 @@ def test_which_table_goes_where_is_never_guessed(blocks: dict[str, Any]) -> None
     with pytest.raises(XminError) as caught:
         resolve_routes(parse_manifest(document), registry(staging={"schema": "st"}))
     assert caught.value.code == "DPONE_MANIFEST_ROUTE_AMBIGUOUS"
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    """Three typing errors are one refusal, not three runs."""
+    document = with_field("sink.strategy.unique_keys", ["id"], with_field("state.atomicity", "x", with_field("surprise", 1)))
+    with pytest.raises(XminError) as caught:
+        parse_manifest(document)
+    wrong = {"sink.strategy.unique_keys", "state.atomicity", "surprise"}
+    assert set(caught.value.details["paths"]) == wrong
+    assert all(f"`{path}`" in caught.value.message for path in wrong)
