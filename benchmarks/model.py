@@ -77,7 +77,7 @@ class Cost(Part):
 
 
 class Lanes(Part):
-    """One campaign, filled by so many lanes.
+    """Campaigns that so many lanes filled: medians.
 
     :param start_seconds: until the first lane's interpreter had started and taken a chunk.
     :param fill_seconds: from then to the end of the last lane.
@@ -89,9 +89,10 @@ class Lanes(Part):
     lanes: int
     rows: int
     chunks: int
+    repetitions: int
     open_seconds: float
     start_seconds: float
-    fill_seconds: float
+    fill_seconds: Spread
     publish_seconds: float
     rows_per_second: float
     parent_peak_mib: float

@@ -103,7 +103,7 @@ def lanes(document: Document) -> Table:
             f"{part.rows_per_second:,.0f}",
             f"{part.open_seconds:.2f}",
             f"{part.start_seconds:.2f}",
-            f"{part.fill_seconds:.2f}",
+            spread(part.fill_seconds),
             f"{part.publish_seconds:.2f}",
             f"{part.parent_peak_mib:.0f}",
             ", ".join(f"{size:.0f}" for size in part.lane_peak_mib),

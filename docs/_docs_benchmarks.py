@@ -74,6 +74,9 @@ _DELTA = """
 ### How much of a full extraction a delta is
 
 The delta query scans the table for rows of the window; the key query reads every key. So a run with no change at all still has a cost.
+A run is also not over before what its snapshot saw is on the source's disk, at the latest three `wal_writer_delay` (0.6 s by default) after
+the snapshot. An extraction that takes less may wait for the rest, more or less of it by chance; these numbers contain that wait, and the
+rows of the two queries alone do not.
 
 """
 
@@ -117,6 +120,7 @@ _LANES = """
 
 A first load in chunks, by one interpreter and by more. The servers share the machine's {cpus} processors with the lanes, so that more
 lanes than processors cannot help here. Start is the time until the first new interpreter took a chunk; rows/s are of the filling after it.
+Medians of campaigns in turns (1 lane, 2, …, and again), after a first one that warmed the servers.
 
 """
 
@@ -127,7 +131,8 @@ _PEERS = """
 in turns, from the start of the process to its end. Their copies were compared with the source. This is a baseline on an embedded target:
 the product also proves the staged rows and writes a receipt; none of them is made for what the product does on the next run. With few rows
 most of its time is the start: Python, SQLAlchemy, Arrow, and pandas where it is installed. Measured on {date}, load {load:g} on {cpus}
-processors before it began; on a busy machine this says little.
+processors ({processor}) before it began, with the product at `{commit}` (a plus: with changes that were not committed); not the run above.
+On a busy machine this says little.
 
 """
 
@@ -176,7 +181,8 @@ def benchmarks_page() -> str:
     parts.append(_table(tables.lanes(document)))
     if _PEER_RESULTS.exists():
         peers = Peers.model_validate_json(_PEER_RESULTS.read_text(encoding="utf-8"))
-        where = {"load": peers.machine.load, "cpus": peers.machine.cpus}
+        commit = next((peer.version for peer in peers.peers if peer.name == "airflow-dpone-xmin"), "unknown")
+        where = {"load": peers.machine.load, "cpus": peers.machine.cpus, "processor": peers.machine.processor, "commit": commit}
         parts += [_PEERS.format(rows=f"{peers.rows:,}", date=peers.date[:10], **where), _table(tables.peers(peers))]
     parts += ["\n## What ran\n\n", _table(tables.legs(document)), _AGAIN]
     return "".join(parts)

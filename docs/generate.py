@@ -27,8 +27,9 @@ Every PostgreSQL type is decided in one table, `policy/types.py`; `dpone-xmin ty
 * **carried**: the values arrive as they are, in the type beside it. A value outside the guard stops the run before anything is staged
   (`DPONE_POSTGRES_MSSQL_SOURCE_VALUE_UNREPRESENTABLE`); the error names column, type and rule, never the value.
 * **text contract**: `check` and `run` refuse the column by name (`DPONE_TYPE_UNSUPPORTED`) until the manifest says
-  `schema_contract: {columns: {<name>: {type: string}}}`; then PostgreSQL's own text (`::text`, under pinned settings) lands in
-  `nvarchar(max)`.
+  `schema_contract: {columns: {<name>: {type: string}}}`; then PostgreSQL's own text lands in `nvarchar(max)`, under pinned settings:
+  `::text` of a built-in type, and what the output function writes of any other, since a cast may be anybody's. So a domain over `inet` or
+  `boolean` reads as `10.0.0.1` or `t`, where the type itself reads as `10.0.0.1/32` or `true`.
 * **refused**: no contract admits it.
 
 `(p,s)` and `n` are the declared precision, scale and length. Non-key text is sized `2n`, because a character may take two UTF-16 units.

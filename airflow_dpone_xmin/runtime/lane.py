@@ -273,7 +273,7 @@ class _Lane:
         except XminError as error:
             if error.code != "mssql_transaction.commit_outcome_unknown":
                 with contextlib.suppress(XminError):  # what stays is swept by a later run
-                    self.target.engine.drop_stages(work_session, [self.load_id])
+                    self.staging.drop(self.cancel)
             raise
         finally:
             envelope.rows_artifact.path.unlink(missing_ok=True)

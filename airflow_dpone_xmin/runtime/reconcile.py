@@ -277,8 +277,7 @@ class _Run:
         if self._keep_stages:
             return
         try:
-            with lease.around():
-                self._engine.drop_stages(lease.work, [self.admitted.load_id])
+            lease.drop(self._cancel)
         except XminError as error:
             self._uncleaned(error)
 

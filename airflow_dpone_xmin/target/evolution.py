@@ -39,10 +39,12 @@ class Change:
 
     def sentence(self) -> str:
         """The change in words."""
-        null = "" if self.wanted.nullable is False else ", nullable"
+        name, kind = self.wanted.name, self.wanted.type
         if self.live is None:
-            return f"add column {self.wanted.name} {self.wanted.type}{null}"
-        return f"column {self.wanted.name}: {self.live.type} becomes {self.wanted.type}{null}"
+            return f"add column {name} {kind}"
+        widened = [f"make column {name} {kind} instead of {self.live.type}"] if kind != self.live.type else []
+        opened = [f"let column {name} be NULL"] if self.wanted.nullable and not self.live.nullable else []
+        return " and ".join(widened + opened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,12 @@ class Evolution:
 
     def required(self, route: Route, why: str, **details: str) -> XminError:
         """The refusal that hands the DDL to the owner."""
+        stuck = " If the owner is refused, too: a view, an index or a statistics object needs the column as it is." if details else ""
         seen = "; ".join(change.sentence() for change in self.changes)
         return XminError(
             "DPONE_SCHEMA_EVOLUTION_REQUIRED",
             f"{route.layout.target.display} must change with the source ({seen}), but {why}.",
-            hint="Run as the target's owner: " + "; ".join(self.script),
+            hint="Run as the target's owner: " + "; ".join(self.script) + "." + stuck,
             details={"changes": [change.sentence() for change in self.changes], "ddl": list(self.script), **details},
         )
 

@@ -80,6 +80,20 @@ class StagingLease:
         yield
         self.check()
 
+    def drop(self, cancel: Cancellation) -> None:
+        """Drop the load's tables; a cancelled run's sessions take no statement any more, so that it does so on a new one.
+
+        :raises XminError: as :meth:`check`, and the engine's codes: what stays is swept by the next run.
+        """
+        if not cancel.cancelled:
+            with self.around():
+                self._engine.drop_stages(self.work, [self.load_id])
+            return
+        limits = {"statement_timeout": AFTERWARDS_SECONDS, "lock_timeout": AFTERWARDS_SECONDS}
+        with closing(self._engine.connect("staging", cancel=Cancellation(), **limits)) as session:
+            verify_database(self._engine, session, self._route, role="staging")
+            self._engine.drop_stages(session, [self.load_id])
+
     def sweep(self, catalog: Catalog, target_identity: bytes, *, progress: Listener, cancel: Cancellation) -> None:
         """Drop what killed attempts left beside this load, nowhere else; other targets' loads are theirs to sweep.
 

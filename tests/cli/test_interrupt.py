@@ -45,6 +45,7 @@ def test_a_signal_ends_a_run(shell: Shell, phase: str, number: signal.Signals) -
     command = start("run", "m.yaml")
     said = interrupted(command, number, at=PHASES[phase])
     assert (command.returncode, "error: run.cancelled" in said) == (130, True), said
+    assert (world.staged(), "cleanup failed" in said) == ([], False), "values stay nowhere"
     assert shell("run", "m.yaml").code == 0
     assert world.target_rows(("id", "qty")) == world.source_rows(("id", "qty"))
 
