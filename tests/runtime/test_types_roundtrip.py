@@ -174,7 +174,14 @@ def differences(world: World, cases: Sequence[Case]) -> list[tuple[str, int]]:
     shown = ", ".join(source_form(case).format(f"c{n}") for n, case in enumerate(cases))
     with world.source.connect() as owner:
         owner.execute(PINS)
-        left = {row[0]: row[1:] for row in owner.execute(f"SELECT id, {shown} FROM public.orders").fetchall()}  # type: ignore[call-overload]
+        query = f"SELECT id, {shown} FROM public.orders ORDER BY id"
+        left = {row[0]: list(row[1:]) for row in owner.execute(query).fetchall()}  # type: ignore[call-overload]
+        told = owner.pgconn.exec_(query.encode())
+        for at, values in enumerate(left.values()):
+            for n, case in enumerate(cases):
+                if case.name in KINDS:  # what the output function wrote, before any driver reads it
+                    text = told.get_value(at, n + 1)
+                    values[n] = None if text is None else text.decode()
     mssql = world.target.kind == "mssql"
     wanted = ", ".join(
         f"CAST(c{n} AS nvarchar(40))" if mssql and case.name == "timestamptz" and not case.contract else f"c{n}"
@@ -193,7 +200,7 @@ def differences(world: World, cases: Sequence[Case]) -> list[tuple[str, int]]:
 def source_form(case: Case) -> str:
     """How the source shows a value of *case* without a loss: a cast to text takes padding away, of domains too."""
     if case.name in KINDS:
-        return "CASE WHEN num_nulls({0}) = 0 THEN format('%s', {0}) END"
+        return "{}"
     return "{}::text" if (case.contract and case.name != "bpchar") or case.name in ("json", "jsonb") else "{}"
 
 
