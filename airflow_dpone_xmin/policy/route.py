@@ -110,20 +110,7 @@ def _route(
         raise XminError("DPONE_STATE_INVALID", "State and target are of different types.", details={"path": "state.type"})
     source, authority, relation_key = _source(manifest, source_entry, schema=schema, relation=relation)
     layout = _layout(manifest, sink_entry, state_entry, target=target or manifest.sink.table, relation=relation)
-    authorities = Authorities(
-        source=authority,
-        relation_key=relation_key,
-        target=_authority(sink_entry, layout.target.namespace.database, role="target"),
-        staging=_authority(sink_entry, layout.staging.database, role="staging"),
-        state=_authority(state_entry, layout.state.database, role="state"),
-        digests={},
-    )
-    digests = {
-        "source": authority.authority_digest(relation_key),
-        "target": authorities.target.authority_digest(role="target", database=layout.target.namespace.database),
-        "staging": authorities.staging.authority_digest(role="staging", database=layout.staging.database),
-        "state": authorities.state.authority_digest(role="state", database=layout.state.database),
-    }
+    authorities = _authorities(authority, relation_key, layout, sink_entry=sink_entry, state_entry=state_entry)
     execution = manifest.source.options.xmin_execution
     campaign = _campaign(manifest, key=key)
     mode = _delete_mode(manifest)
@@ -140,18 +127,13 @@ def _route(
         state_entry=state_name,
         state_conn_id=state_entry.airflow_conn_id or state_name,
         layout=layout,
-        authorities=Authorities(
-            source=authority,
-            relation_key=relation_key,
-            target=authorities.target,
-            staging=authorities.staging,
-            state=authorities.state,
-            digests=digests,
-        ),
+        authorities=authorities,
         key=key,
         delete_mode=mode,
         guards=_guards(manifest),
-        route_fingerprint=route_fingerprint(contract=_contract(manifest, source, layout, key=key, mode=mode), authorities=digests),
+        route_fingerprint=route_fingerprint(
+            contract=_contract(manifest, source, layout, key=key, mode=mode), authorities=authorities.digests
+        ),
         registry_serial=registry.serial,
         campaign=campaign,
         window=manifest.source.options.xmin_window,
@@ -253,8 +235,24 @@ def _database(entry: RegistryConnection, name: str, *, role: Role) -> str:
     return folded[0]
 
 
-def _authority(entry: RegistryConnection, database: str, *, role: Role) -> DatabaseAuthority:
-    return (entry.connection.database_authorities or {})[_database(entry, database, role=role)]
+def _authorities(
+    source: SourceAuthority, relation_key: str, layout: Layout, *, sink_entry: RegistryConnection, state_entry: RegistryConnection
+) -> Authorities:
+    digests = {"source": source.authority_digest(relation_key)}
+
+    def signed(role: Role, entry: RegistryConnection, database: str) -> DatabaseAuthority:
+        authority = (entry.connection.database_authorities or {})[_database(entry, database, role=role)]
+        digests[role] = authority.authority_digest(role=role, database=database)
+        return authority
+
+    return Authorities(
+        source=source,
+        relation_key=relation_key,
+        target=signed("target", sink_entry, layout.target.namespace.database),
+        staging=signed("staging", sink_entry, layout.staging.database),
+        state=signed("state", state_entry, layout.state.database),
+        digests=digests,
+    )
 
 
 def _campaign(manifest: Manifest, *, key: tuple[str, ...]) -> CampaignSpec | None:

@@ -119,7 +119,8 @@ def _signer_from_pem(path: Path | str) -> Signer:
         hint = "Sign with a key service, or decrypt the key first."
         raise XminError("registry.key_unusable", f"{path} is encrypted.", hint=hint) from None
     except Exception as error:
-        raise XminError("registry.key_unusable", f"{path} is not a private key: {type(error).__name__}.") from None
+        hint = "Pass the private half of the pair, a PEM file; the public half only proves what was signed."
+        raise XminError("registry.key_unusable", f"{path} is not a private key: {type(error).__name__}.", hint=hint) from None
 
 
 def _key_from_pem(raw: bytes, path: Path | str) -> Key:

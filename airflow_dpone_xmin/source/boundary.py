@@ -51,14 +51,15 @@ _PINS = (
     ("quote_all_identifiers", "off"),
     ("idle_in_transaction_session_timeout", "0"),
 )
-_VERSION = sql.SQL("SELECT current_setting('server_version_num')::int")
+_VERSION = sql.SQL("SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4")
 _UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
-# Through no snapshot that matters: this query is over before the boundary begins.
+# Through no snapshot that matters: this query is over before the boundary begins and pins the search path:
+# functions are named whole.
 _RESOLVE = sql.SQL("""
-    SELECT n.nspname::text, c.relname::text, c.oid::bigint, c.relkind::text, has_schema_privilege(n.oid, 'USAGE')
+    SELECT n.nspname::text, c.relname::text, c.oid::bigint, c.relkind::text, pg_catalog.has_schema_privilege(n.oid, 'USAGE')
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE translate(n.nspname::text, {upper}, {lower}) = translate({schema}, {upper}, {lower})
-      AND translate(c.relname::text, {upper}, {lower}) = translate({relation}, {upper}, {lower})
+    WHERE pg_catalog.translate(n.nspname::text, {upper}, {lower}) = pg_catalog.translate({schema}, {upper}, {lower})
+      AND pg_catalog.translate(c.relname::text, {upper}, {lower}) = pg_catalog.translate({relation}, {upper}, {lower})
       AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')""")
 _LIVE_OID = sql.SQL("SELECT to_regclass({})::oid::bigint")
 _SNAPSHOT = sql.SQL("SELECT pg_current_snapshot()::text")

@@ -29,6 +29,8 @@ DAY_MICROS = 86_400_000_000
 #: Smallest normal numbers: SQL Server's ``real`` and ``float`` hold no subnormal ones.
 _TINY = {Family.REAL: 1.1754943508222875e-38, Family.DOUBLE: 2.2250738585072014e-308}
 
+_KEY_HINT = "Correct the value at the source. The type of a key column says whose checkpoint it is: a wider one is another route."
+
 Check = Callable[[pa.Array], str | None]
 
 
@@ -49,6 +51,7 @@ class Guards:
                 raise XminError(
                     CODE,
                     f"Column {column.name!r} ({column.source_type}) holds a value that {column.mssql_type} cannot: {rule}.",
+                    hint=_KEY_HINT if column.key else None,
                     details={"column": column.name, "type": column.source_type, "target_type": column.mssql_type, "rule": rule},
                 )
 

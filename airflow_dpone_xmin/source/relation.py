@@ -112,7 +112,7 @@ _PLAIN_LEAF = sql.SQL("""
 _UNREADABLE = sql.SQL("""
     SELECT a.attname::text FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = {oid} AND (a.attnum > 0 OR a.attnum = -2) AND NOT a.attisdropped
-      AND NOT has_column_privilege({oid}::oid, a.attnum, 'SELECT')
+      AND NOT pg_catalog.has_column_privilege({oid}::pg_catalog.oid, a.attnum, 'SELECT')
     ORDER BY a.attnum""")
 
 
