@@ -90,6 +90,8 @@ def evidence_export(
 
     def human(console: Console) -> None:
         print_facts(console, facts, title=str(output))
+        if index["unrecorded_revisions"]:
+            context.output.note("Unrecorded revisions did commit; their process died before it said so, or somebody deleted the record.")
         context.output.note(f"Verify with: cd {output} && sha256sum --check --strict SHA256SUMS")
 
     context.output.result(index, human)

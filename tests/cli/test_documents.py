@@ -140,6 +140,7 @@ def test_a_commit_whose_process_died_is_named_as_unrecorded(shell: Shell) -> Non
     shell("run", "m.yaml", "--run-id", "r1")
     shell.world.target.run(f"DELETE FROM {shell.world.state_name('dpone_load_audit')}")
     assert exported(shell)["index.json"]["unrecorded_revisions"] == [1]
+    assert "somebody deleted the record" in shell("evidence", "export", "m.yaml", "-o", "again").err
 
 
 @pytest.mark.parametrize(
