@@ -161,6 +161,9 @@ def _check_source(route: Route, endpoints: EndpointResolver, report: Report) -> 
             report.failed("source", refusal)
     if found.projection is not None:
         report.passed("source", "columns", f"{len(found.projection.columns)} carried, key ({', '.join(found.projection.key)})")
+        if found.projection.volatile:
+            why = "every payload is full: a virtual generated column, or a type whose text follows names, changes without its row"
+            report.findings.append(Finding("source", why, None))
 
 
 def _check_target(engine: Engine, session: Session, state: Session, report: Report) -> None:

@@ -261,3 +261,15 @@ def test_database_pins(world: World, embedded_only: None, field: str) -> None:
         entry.pop("replicas", None)
     world._registry = type(world.registry()).model_validate(document)
     assert refused(world).code == "mssql_transaction.target_database_authority_mismatch"
+
+
+def test_a_table_that_is_read_whole_every_time_is_told(worlds: Setup) -> None:
+    """Exact, but dear: whoever checks the route should know before the first run."""
+    world = worlds("CREATE TABLE orders (id bigint PRIMARY KEY, twice bigint GENERATED ALWAYS AS (id * 2) VIRTUAL)")
+    report = check_connections(world.route(), endpoints=world.endpoints)
+    (told,) = [finding.subject for finding in report.findings if "every payload is full" in finding.subject]
+    assert report.ok and "virtual generated column" in told
+    world.source.run("INSERT INTO orders VALUES (1)")
+    world.run()
+    assert world.run().receipt.payload_reason == "projection_volatile"
+    assert world.target_rows(("id", "twice")) == [(1, 2)]
